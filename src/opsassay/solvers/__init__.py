@@ -1,1 +1,1 @@
-"""What answers: methods and agents, the sandbox they run in, the proxy that records their calls."""
+"""Solvers of incidents: methods and agents, the sandbox that confines them, the proxy that records their model calls."""

@@ -1,4 +1,4 @@
-"""Asking a model within limits: failures that pass are waited out with growing pauses, and every try is a step."""
+"""Requests to a model within limits: a failed request is repeated after growing pauses; each try is recorded as a step."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ MAX_PAUSE_S = 60.0
 
 
 class LimitError(OpsAssayError):
-    """A limit leaves no room for another request."""
+    """A limit of the run is reached, so that no further request to the model may be sent."""
 
 
 class Asker:
-    """Asks *model*, books in *meter*, writes down what happened with *recorder*."""
+    """Sends requests to *model*, counts them in *meter*, records them with *recorder*; *sleep* waits before a retry."""
 
     def __init__(
         self,
@@ -41,10 +41,9 @@ class Asker:
         tools: Sequence[ToolSpec] = (),
         act: Callable[[Reply], Iterable[ToolCall]] = lambda _: (),
     ) -> Reply:
-        """Send *messages* to the model, run the tool calls of its reply by *act*, and record all as a step of *agent*.
+        """Return the model's reply to *messages* after *act* ran its tool calls; record both as a step of *agent*.
 
-        Raises LimitError when a limit is reached first, ModelError (or OperationError) when the model gave no answer
-        after all tries.
+        Raises LimitError when a limit is reached, ModelError or OperationError when every try of `limits.retries` failed.
         """
         limits = self.meter.limits
         for tried in range(limits.retries + 1):

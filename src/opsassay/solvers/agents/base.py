@@ -1,4 +1,4 @@
-"""What an agent is, what it is handed for an exam, and which agents there are."""
+"""The protocol of an agent, the exam that it solves (one incident), and the registry of agents."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from opsassay.solvers.agents.tools import TelemetryToolbox
 
 @dataclass(frozen=True)
 class Exam:
-    """One incident as an agent sees it: what is known of it, tools over its tables, and a model to ask.
+    """One incident as an agent gets it, with tools over its tables, a model to ask and the account of what is spent.
 
-    *services* are the names in the data; they serve the check of the answer, agents do not see them.
+    *services* are the names in the data, with which the answer is checked; the agent does not see them.
     """
 
     incident: Incident
@@ -38,7 +38,7 @@ class Exam:
 
 @runtime_checkable
 class Agent(Protocol):
-    """An agent in Python that asks a model through the exam it is given."""
+    """An agent in Python, which asks a model through the exam's *asker*."""
 
     @property
     def name(self) -> str:

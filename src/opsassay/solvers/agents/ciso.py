@@ -16,7 +16,7 @@ is called."""
 
 
 class ComplianceAgent(SubmittingAgent):
-    """Works in a workspace until it submits it."""
+    """The compliance agent: it calls tools in its workspace until it submits the policy written there."""
 
     name = "ciso"
     source = "ITBench (arXiv 2502.05352), D.6.4: plan, generate, run, reflect, with three repairs of a call at most"

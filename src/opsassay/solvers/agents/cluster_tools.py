@@ -1,7 +1,7 @@
-"""Two more tools over incidents that come with the events and objects of a cluster: spec changes, and all about one object.
+"""Two more tools over incidents that come with Kubernetes events and objects: spec changes, and all about one object.
 
-They are what ITBench's public SRE agent has as spec change analysis and context contract (sre_tools/README.md of
-github.com/itbench-hub/ITBench-SRE-Agent), over the rows of logs that the importer makes of events and objects.
+They follow spec change analysis and context contract of ITBench's public SRE agent (sre_tools/README.md of
+github.com/itbench-hub/ITBench-SRE-Agent); the importer writes events and objects as rows of logs.
 """
 
 # ruff: noqa: S608 - what agents name is quoted, and the worker that runs it is locked
@@ -45,7 +45,7 @@ ALL_TOOLS: Mapping[str, type[Written]] = {**TOOLS, "spec_changes": SpecChanges, 
 
 
 class ClusterToolbox(TelemetryToolbox):
-    """The tools over the *incident* in *sql*, with those over its objects."""
+    """The tools over the *incident* in *sql*, and two more over its Kubernetes objects."""
 
     tools = ALL_TOOLS
 
@@ -63,7 +63,7 @@ class ClusterToolbox(TelemetryToolbox):
         return super()._run_tool(request)
 
     def _sections_about(self, named: str) -> Iterator[tuple[str, str]]:
-        """Yield (title, text) on the object *named* NAME or KIND/NAME: spec, changes, events, alerts, calls ..."""
+        """Yield (title, text) on the object *named* NAME or KIND/NAME: spec, changes, events, alerts, calls, metrics ..."""
         name = named.rpartition("/")[2]
         depended = self._list_dependencies(name)
         alerts = [one for one in self._incident.description.removeprefix("Alerts: ").split(", ") if name in one]
@@ -81,7 +81,7 @@ class ClusterToolbox(TelemetryToolbox):
         yield f"depends on ({A_PAGE} a page from page 2 on)", ", ".join(depended) or "(nothing that it calls)"
 
     def _dependencies(self, request: ObjectContext) -> Iterator[tuple[str, str]]:
-        """Yield (title, text) on the services that the object calls, from page 2; raises UserError after the last."""
+        """Yield (title, text) on the `A_PAGE` services that the object calls, for page 2 on; UserError after the last."""
         depended = self._list_dependencies(request.object.rpartition("/")[2])
         begin = (request.page - 2) * A_PAGE
         if begin >= len(depended):
@@ -91,7 +91,7 @@ class ClusterToolbox(TelemetryToolbox):
             yield f"events of {name}", self._events(name)
 
     def _changes(self, named: str) -> str:
-        """Return the spec changes of the object *named* NAME or KIND/NAME as JSON lines; of all for ""."""
+        """Return the spec changes of the object *named* NAME or KIND/NAME as JSON lines; "" takes all objects."""
         return self._query_rows(
             f"SELECT period, time, {_OBJECT} AS object, substr(message, length({_OBJECT}) + 10) AS change "
             f"FROM {self._periods('logs')} WHERE message LIKE 'change %' AND {_is_about(named) if named else 'true'} "
@@ -147,7 +147,7 @@ class ClusterToolbox(TelemetryToolbox):
         return f"({' UNION ALL BY NAME '.join(parts)})"
 
     def _query_rows(self, sql: str) -> str:
-        """Return the first `MOST_ROWS` rows of *sql* as JSON lines, or "(none)"; raises UserError on failure."""
+        """Return the first `MOST_ROWS` rows of the query *sql* as JSON lines, or "(none)"; raises UserError if it fails."""
         found = self._sql.query(f"{sql} LIMIT {MOST_ROWS}")
         if found.status not in ("ok", "empty"):
             raise UserError(f"{found.status}: {found.message}")
@@ -155,12 +155,12 @@ class ClusterToolbox(TelemetryToolbox):
 
 
 def toolbox_of(sql: LockedSql, incident: Incident) -> TelemetryToolbox:
-    """Return the tools over the tables *sql*, with those on Kubernetes objects if *incident* has recorded objects."""
+    """Return the tools over the tables *sql*; an incident imported from ITBench-Lite has two more on Kubernetes objects."""
     return ClusterToolbox(sql, incident) if incident.system == SYSTEM else TelemetryToolbox(sql)
 
 
 def further_specs(toolbox: TelemetryToolbox) -> tuple[ToolSpec, ...]:
-    """Return the specifications of the tools of *toolbox* that not every incident has."""
+    """Return the specifications of the tools in *toolbox* beyond the usual ones: () or those on Kubernetes objects."""
     return tool_specs({name: asked for name, asked in toolbox.tools.items() if name not in TOOLS})
 
 

@@ -1,4 +1,4 @@
-"""External agents: any command, described in a small YAML; a prompt file goes in, one JSON answer comes out."""
+"""External agents: a command described in YAML, which reads a prompt file and writes one JSON answer."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ PLACES = (
     "tempo",
     "model_url",
 )
-"""What a command may name in braces."""
+"""The {placeholders} that the words of a command may contain."""
 
 MOST_FILES = 2000
 
 
 class AgentFile(Written):
-    """agent.yaml: what the command is, which files it is made of, and what it needs."""
+    """The file agent.yaml: an agent's command, the files that it consists of, and its needs."""
 
     known: ClassVar[tuple[str, ...]] = PLACES
 
@@ -80,7 +80,7 @@ class AgentFile(Written):
 
 
 class CommandAgent:
-    """The external agent that the file at *path* describes, in the given *form*."""
+    """The external agent that the YAML file at *path* describes; *form* is the model that the file is read as."""
 
     def __init__(self, path: Path, form: type[AgentFile] = AgentFile) -> None:
         self.path = path.absolute()
@@ -111,7 +111,7 @@ class CommandAgent:
         return total.hexdigest()
 
     def words(self, places: Mapping[str, str]) -> list[str]:
-        """Return the words of the command; *places* are the values of its {placeholders}, '' for missing ones."""
+        """Return the command's words, each {placeholder} replaced by its value in *places*, '' for one that is missing."""
         return [self.filled(word, places) for word in self.file.command]
 
     def variables(self, places: Mapping[str, str]) -> dict[str, str]:
@@ -130,7 +130,7 @@ class CommandAgent:
         return text.format(**{**dict.fromkeys(PLACES, ""), **places})
 
     def each_file(self) -> Iterator[tuple[str, Path]]:
-        """Yield (relative path, path) of each file of the agent; raises ConfigError for too many or foreign ones."""
+        """Yield (relative path, path) of each file of the agent; ConfigError above `MOST_FILES` or outside its folder."""
         base, count = self.path.parent.resolve(), 0
         for name in sorted(self.file.files):
             top = (base / name).resolve()

@@ -1,6 +1,6 @@
-"""The answer that every agent owes: its contract in words, its JSON schema, and the reading of what really came.
+"""The contract of an agent's answer: in words, as a JSON schema, and as the parser of answers.
 
-All three are made from the code's own models and vocabulary, so that they cannot say different things.
+All three are made from the same models, so that they agree.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from opsassay.core.untrusted import read_json
 
 MAX_BYTES = 4 * 2**20
 MAX_ROOTS, MAX_EDGES, MAX_EVIDENCE, MAX_SQL = 50, 500, 10, 20_000
-"""Sizes beyond which an answer is none: nobody reads ten thousand edges, and every SQL of an answer is run."""
+"""Most root causes, edges, evidence per claim and characters of an SQL; an answer that has more is invalid."""
 
 _KEYS = ("root_causes", "propagation")
 
 
 class AnswerError(UserError):
-    """What came is not an answer by the contract; the message says where and what to write instead."""
+    """A text is no answer by the contract; the message says where and what to write instead."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A valid answer; *complaints* are what it may be asked to put right and is graded with all the same."""
+    """A valid answer; *complaints* name minor problems, such as unknown services, which do not prevent grading."""
 
     diagnosis: Diagnosis
     complaints: tuple[str, ...] = ()
 
 
 def contract() -> str:
-    """Return the text for prompts that says which JSON answer an agent must give."""
+    """Return the text for prompts that describes the JSON answer: its shape, fault kinds and limits."""
     kinds = "\n".join(f"- {kind.value}: {OBSERVATION[kind]}" for kind in FaultKind)
     return (
         files(__package__)
@@ -79,10 +79,9 @@ def answer_schema() -> dict[str, Any]:
 
 
 def read_answer(text: str | bytes, services: Collection[str]) -> Answer:
-    """Return the answer that an agent wrote as *text*; *services* are the names of the incident's services.
+    """Return the answer in the agent's *text*; *services* are the names of the incident's services.
 
-    Prose around the one JSON object, unknown services and a cyclic propagation only add notes. Raises AnswerError for
-    everything else that breaks the contract.
+    Prose around the JSON object and cycles add notes, unknown services complaints. Raises AnswerError for any other error.
     """
     payload, prose = object_in(text)
     _require_shape(payload)
@@ -105,7 +104,7 @@ def read_diagnosis(payload: object, services: Collection[str]) -> Answer:
 
 
 def object_in(text: str | bytes) -> tuple[dict[str, Any], bool]:
-    """Return (the JSON object in *text*, whether there is prose around it); raises AnswerError without exactly one."""
+    """Return (the JSON object in *text*, whether prose surrounds it); raises AnswerError for none or several."""
     if len(text) > MAX_BYTES:
         raise AnswerError(f"the answer is larger than {MAX_BYTES} bytes; give one JSON object by the contract")
     if isinstance(text, bytes):
@@ -160,7 +159,7 @@ def _require_shape(payload: dict[str, Any]) -> None:
 
 
 def _require_entry(at: str, key: str, entry: object) -> None:
-    """Raise AnswerError if *entry*, at path *at* of the list *key*, lacks SQL evidence or a root cause's fault kind."""
+    """Raise AnswerError if *entry*, at path *at* ("root_causes.0") of the list *key*, lacks SQL or a known fault kind."""
     if not isinstance(entry, dict):
         raise AnswerError(f"{at} is {_describe_kind(entry)} instead of an object")
     evidence = entry.get("evidence")
@@ -192,7 +191,7 @@ def _describe_first_problem(error: Exception) -> str:
 
 
 def unknown_services(diagnosis: Diagnosis, services: Collection[str]) -> Iterator[str]:
-    """Yield a note for each service in *diagnosis* that is not one of *services*."""
+    """Yield a note for each service that *diagnosis* names and *services* lacks, with the nearest name."""
     known = {_fold_name(name) for name in services}
     named = [claim.service for claim in diagnosis.root_causes]
     named += [end for edge in diagnosis.propagation for end in (edge.source, edge.target)]
@@ -204,7 +203,7 @@ def unknown_services(diagnosis: Diagnosis, services: Collection[str]) -> Iterato
 
 
 def _fold_name(name: str) -> str:
-    """Return *name* for comparison: small letters, no hyphens or underscores, no "ts" in front."""
+    """Return *name* in lower case, without hyphens, underscores and a leading "ts", to compare names."""
     return name.lower().replace("-", "").replace("_", "").removeprefix("ts")
 
 

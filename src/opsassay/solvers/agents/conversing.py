@@ -1,6 +1,6 @@
-"""A conversation of a model with tools: calls are linted first, what fails goes back for reflection, long outputs are cut.
+"""A conversation of a model with tools: calls are linted, failed calls are reconsidered, long outputs are summarised.
 
-Shared by the built-in agents that operate and that answer questions. After ITBench, C.5: linters, reflection, summariser.
+The built-in agents of repair, compliance and FinOps share it. After ITBench, C.5: linters, reflection, summariser.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from opsassay.solvers.agents.tool_sessions import SUBMIT
 SUMMARISER = "summariser"
 LONG_OUTPUT = 4_000
 TURNS, REFLECTIONS = 30, 3
-"""Turns of each agent; times in a row that a call that failed is given back for reflection."""
+"""Most replies of an agent; most failed calls in a row after which the model is asked to reconsider."""
 
 
 def _accept_any_arguments(_: Mapping[str, Any]) -> str | None:
-    """Accept any arguments of the final tool: return None, which means that nothing is wrong with them."""
+    """Return None (no problem), for any arguments of the final tool."""
     return None
 
 
 @dataclass
 class Conversation:
-    """One agent's conversation and its calls of *tools*, until it calls the one named *final* with what is taken.
+    """One agent's conversation and its calls of *tools*, until it calls the tool *final* with valid arguments.
 
-    *names* are those that a call may aim at. *problem_of* says what is wrong with what is handed in, None when nothing is.
+    *names* are the valid targets of a call. *problem_of* returns what is wrong with the final arguments, or None.
     """
 
     asker: Asker
@@ -46,7 +46,7 @@ class Conversation:
     failures: int = 0
 
     def hold(self, agent: str, system_prompt: str, task: str) -> dict[str, Any] | None:
-        """Let the model work on *task* as *agent*; return the arguments of the final tool, None after `TURNS` turns."""
+        """Ask the model as *agent* on *task*, turn by turn; return the final tool's arguments, None after `TURNS` turns."""
         self.messages += [Message(role="system", content=system_prompt), Message(role="user", content=task)]
         for _ in range(TURNS):
             reply = self.asker.ask(agent, list(self.messages), self.offered, self.act)
@@ -61,7 +61,7 @@ class Conversation:
         return None
 
     def act(self, reply: Reply) -> Iterator[ToolCall]:
-        """Run the tool calls of *reply* until one submits; yield each, and append its result to the messages."""
+        """Run the tool calls of *reply* until one is final; yield each, and append its result to the messages."""
         if not reply.tool_requests:
             return
         self.messages.append(Message(role="assistant", content=reply.text, tool_requests=reply.tool_requests))
@@ -97,7 +97,7 @@ class Conversation:
         return call
 
     def _output_with_reflection(self, call: ToolCall) -> str:
-        """Return the failed call's output; the first `REFLECTIONS` in a row ask the model to reconsider."""
+        """Return a failed call's output; after the first `REFLECTIONS` failures in a row, with a request to reconsider."""
         self.failures += 1
         return reflect(call) if self.failures <= REFLECTIONS else call.output
 
@@ -112,12 +112,12 @@ class Conversation:
 
 
 class SubmittingAgent:
-    """An agent that is one conversation: it uses *tools* until it submits; *problem_of* says what breaks the contract."""
+    """An agent that calls *tools* until it submits; *problem_of* returns a submission's breach of contract or None."""
 
     name: ClassVar[str]
     source: ClassVar[str]
     role: ClassVar[str]
-    """What its steps are called in a trace."""
+    """The agent's name in the steps of a trace."""
     prompt: ClassVar[str]
 
     def __init__(
@@ -130,5 +130,5 @@ class SubmittingAgent:
         self._talk = Conversation(asker, tools, offered, SUBMIT, problem_of=problem_of)
 
     def run(self, goal: str) -> dict[str, Any] | None:
-        """Work on the task text *goal*; return the arguments of the final tool, None after the last turn."""
+        """Work on the task text *goal*; return the submitted arguments, None after the last turn."""
         return self._talk.hold(self.role, self.prompt, goal)

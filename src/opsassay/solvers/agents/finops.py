@@ -14,7 +14,7 @@ Hand in the answer with submit, once, by the contract in the question."""
 
 
 class FinopsAgent(SubmittingAgent):
-    """Asks for SQL until it submits an answer by the contract."""
+    """The FinOps agent: it queries cost data by SQL until it submits its answer."""
 
     name = "finops"
     source = "ITBench (arXiv 2502.05352), E.3: SQL that is linted before it runs, an anomaly detector, a summary"

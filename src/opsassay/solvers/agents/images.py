@@ -1,7 +1,6 @@
-"""Container images of agents: found at an engine of this machine, and unpacked once, so that the seal shows their files.
+"""Container images of agents: found at a local container engine and unpacked once, for the sandbox to show their files.
 
-No container of an image runs: its program runs in the same seal as every other external agent, with the image's files in
-the place of the machine's.
+No container runs: the agent's program starts in the usual sandbox, with the image's files as its root.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ from opsassay.core.errors import OperationError, UserError
 ENGINES = ("docker", "podman")
 """Commands of container engines, in the order in which they are asked for an image."""
 CONTAINER = "opsassay-unpacking-"
-"""How the containers are named that an image is unpacked from: with the process that does it. They never run."""
+"""Prefix of the names of the containers from which images are unpacked; the process id follows. They never run."""
 ASK_S, UNPACK_S = 20.0, 900.0
 MOST_BYTES = 20 * 2**30
-"""An image whose files are larger is not unpacked."""
+"""The size of its files above which an image is not unpacked."""
 
 
 @dataclass(frozen=True)
 class ContainerImage:
-    """An image at *engine*: its *name*, its *id* (the digest of its configuration) and the variables that it sets."""
+    """An image of *engine*: its name, its *id* (the digest of its configuration) and the variables that it sets."""
 
     engine: str
     name: str
@@ -39,10 +38,10 @@ class ContainerImage:
     environment: Mapping[str, str]
 
     def unpacked(self, cache: Path) -> Path:
-        """Return the folder below *cache* with the image's files; they are unpacked at the first call.
+        """Return the folder below *cache* with the image's files, which the first call unpacks.
 
-        Files are readable by all users, without devices and set-user-id bits. Raises OperationError when the container
-        engine fails, UserError for an image that is too large.
+        All users may read the files; devices and set-user-id bits are dropped. Raises OperationError if the engine fails,
+        UserError for an image that is too large.
         """
         folder = cache / "images" / self.id
         if folder.is_dir():
@@ -63,7 +62,7 @@ class ContainerImage:
         return folder
 
     def _unpack_into(self, folder: Path) -> None:
-        """Export the image's files into *folder* by a container that is made, never started, and removed."""
+        """Export the image's files into *folder* by a container that is created, never started, and removed."""
         container = f"{CONTAINER}{folder.name[1:]}"
         self._run_engine("create", "--name", container, "--network", "none", self.id, "none")
         try:
@@ -103,17 +102,14 @@ class ContainerImage:
 
 
 def _safe_member(member: tarfile.TarInfo, path: str) -> tarfile.TarInfo:
-    """Return *member* as it is extracted: inside *path*, owned by this user, readable by all, never set-user-id."""
+    """Return *member* for extraction: inside *path*, owned by this user, readable by all, never set-user-id."""
     kept = tarfile.tar_filter(member, path)
     mode = (kept.mode or 0) & 0o755 | (0o755 if kept.isdir() else 0o644)
     return kept.replace(mode=mode, uid=os.getuid(), gid=os.getgid(), uname="", gname="", deep=False)
 
 
 def find_image(name: str) -> ContainerImage:
-    """Return the image called *name*, of the first engine of this machine that has it; nothing is pulled.
-
-    Raises UserError when no engine is here or none has it.
-    """
+    """Return the image *name* from the first local engine that has it, without pulling; UserError if none has."""
     engines = [engine for engine in ENGINES if shutil.which(engine)]
     for engine in engines:
         try:
@@ -132,7 +128,7 @@ def find_image(name: str) -> ContainerImage:
 
 
 def _remove_leftovers(engine: str, folder: Path) -> None:
-    """Remove the unpacking folders and containers of processes that no longer exist."""
+    """Remove folders below *folder* and containers of *engine* that unpacking processes now dead left behind."""
     for made in folder.glob(".*-*"):
         if not psutil.pid_exists(int(made.name[1:].partition("-")[0])):
             shutil.rmtree(made, ignore_errors=True)

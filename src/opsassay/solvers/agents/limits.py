@@ -1,4 +1,4 @@
-"""What an agent may spend, and the account of what it has spent; every limit that is hit is written down."""
+"""Limits of an agent's run, and the meter that counts what the run spends and which limits it reached."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from opsassay.solvers.agents.models.base import COUNTED
 
 
 class Limits(Written):
-    """Limits of one run. Those of tools are the paper's (OpenRCA 2.0, F.2)."""
+    """Limits of one run; the defaults of tool calls are those of OpenRCA 2.0, F.2."""
 
     tool_budget: int = Field(default=50, ge=0, description="tool calls that the prompt recommends")
     tool_calls: int = Field(default=100, ge=0, description="tool calls after which the runtime ends the investigation")
@@ -32,7 +32,7 @@ class Limits(Written):
 
 
 class Price(Written):
-    """What a model costs, USD for a million tokens."""
+    """The price of a model in USD per million tokens."""
 
     input: float = Field(default=0.0, ge=0)
     output: float = Field(default=0.0, ge=0)
@@ -42,7 +42,7 @@ class Price(Written):
     )
 
     def cost_of(self, usage: Mapping[str, float]) -> float:
-        """Return the price in USD of *usage*, token counts by names of `COUNTED`; the input includes cached tokens."""
+        """Return the price in USD of *usage*, token counts by names of `COUNTED`; input_tokens includes cached tokens."""
         tokens = [usage.get(name, 0) for name in COUNTED]
         plain = max(0, tokens[0] - tokens[2] - tokens[3])
         cached, written = (self.input if one is None else one for one in (self.cached, self.cache_write))
@@ -50,11 +50,11 @@ class Price(Written):
 
 
 SYNTHESIS_SHARE = 0.8
-"""Of time, tokens and money the investigation may use so much; the rest is for the answer."""
+"""The share of time, tokens and money for the investigation; the rest is for writing the answer."""
 
 
 class Meter:
-    """Counts what one run spends; *hit* are the limits that it came up against, in that order."""
+    """Counts what one run spends; *hit* lists the limits that it reached, in that order."""
 
     def __init__(self, limits: Limits, price: Price | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self.limits, self.price, self._clock = limits, price or Price(), clock
@@ -78,7 +78,7 @@ class Meter:
         self.usage.update({name: usage[name] for name in COUNTED if usage.get(name)})
 
     def exhausted(self, share: float = 1.0) -> str | None:
-        """Return and record the first limit whose used fraction has reached *share*; None without one."""
+        """Record and return the first limit of which the run has used *share* (0 to 1) or more; None if there is none."""
         limits = self.limits
         used = (
             ("model_calls", self.model_calls, float(limits.model_calls) if share == 1 else limits.model_calls - 1),
@@ -97,7 +97,7 @@ class Meter:
         return None
 
     def note(self, limit: str) -> None:
-        """Record the name of a *limit* as reached, once."""
+        """Add the name of a *limit* to `hit`, unless it is there."""
         if limit not in self.hit:
             self.hit.append(limit)
 

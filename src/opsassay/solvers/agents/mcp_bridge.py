@@ -1,6 +1,6 @@
-"""Carries bytes between standard input and output and a Unix socket: ``python mcp_bridge.py /run/opsassay/tools.sock``.
+"""Copies bytes between standard streams and a Unix socket: ``python mcp_bridge.py /run/opsassay/tools.sock``.
 
-It is copied into the work folder of an agent, so it imports the standard library only.
+The file is copied into an agent's work folder, so it imports the standard library only.
 """
 
 import os

@@ -1,7 +1,6 @@
 """Runs an MCP server whose standard streams are a Unix socket: ``python mcp_host.py /run/opsassay/server.sock WORD...``.
 
-The server ends when the other end hangs up. It is copied into the server's work folder, so it imports the standard library
-only.
+The file is copied into the server's work folder, so it imports the standard library only.
 """
 
 import select
@@ -13,7 +12,7 @@ ENDING_S = 2
 
 
 def main(path: str, words: list[str]) -> int:
-    """Run the MCP server command *words* connected to the socket *path*; return its exit code."""
+    """Run the MCP server command *words*, connected to the socket *path*, until either ends; return its exit code."""
     other = socket.socket(socket.AF_UNIX)
     other.connect(path)
     server = subprocess.Popen(words, stdin=other.fileno(), stdout=other.fileno())

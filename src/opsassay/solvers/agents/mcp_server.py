@@ -1,7 +1,6 @@
-"""The tools of an incident by MCP, with submit for the answer: served outside the sandbox, over a Unix socket.
+"""The tools of an incident, and submit for the answer, served by MCP outside the sandbox over a Unix socket.
 
-Messages are lines of JSON as in the stdio transport, so that `mcp_bridge`, which only carries bytes, lets any MCP
-client in.
+Messages are lines of JSON, as in MCP's stdio transport; `mcp_bridge` connects an MCP client to the socket.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ def incident_specs(extra_specs: Sequence[ToolSpec] = ()) -> tuple[ToolSpec, ...]
 
 
 class DiagnosisToolSession(CountedToolSession):
-    """The tools over one incident, *further* ones among them; the last *answer* by the contract counts."""
+    """The tools over one incident and those of *further*; *answer* is the last valid answer submitted, None before."""
 
     def __init__(
         self,
@@ -52,7 +51,7 @@ class DiagnosisToolSession(CountedToolSession):
         return incident_specs(self._further)
 
     def submitted(self, answer: dict[str, Any]) -> ToolCall:
-        """Store *answer* if it meets the contract; return the call with notes on minor problems, or with the error."""
+        """Store *answer* if it meets the contract; return the call of submit, with notes on minor problems or an error."""
         try:
             self.answer = read_diagnosis(answer, self._services)
         except AnswerError as error:
@@ -124,7 +123,7 @@ def _serve_one(client: socket.socket, session: ToolSession, open_: set[socket.so
 
 
 async def _serve_client(client: socket.socket, session: ToolSession) -> None:
-    """Serve the tools of *session* to one client by MCP."""
+    """Answer the MCP requests of one *client* (list tools, call tool) with the tools of *session* until it hangs up."""
     import anyio
     import anyio.to_thread
     from mcp import types
@@ -152,7 +151,7 @@ async def _serve_client(client: socket.socket, session: ToolSession) -> None:
 
 
 class _Bounded:
-    """Lines of a client, none of them longer than a message may be."""
+    """The lines that a client sends, up to the first one longer than `MAX_LINE_BYTES`."""
 
     def __init__(self, lines: Any) -> None:
         self._lines = lines

@@ -1,4 +1,4 @@
-"""Tools of MCP servers that join an exam: each is offered as SERVER_TOOL and called over the server's connection."""
+"""Tools of external MCP servers in an exam: each is offered as SERVER_TOOL and called over the server's connection."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from opsassay.solvers.agents.tools import MAX_CHARACTERS
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _MOST_PAGES = 20
 STARTING_S = 60.0
-"""How long a server may take to start, and to list its tools."""
+"""Seconds that a server may take to start and to list its tools."""
 
 
 class ServerGoneError(Exception):
-    """A server gives no more answers; the message says why."""
+    """A server answers no more; the message says why."""
 
 
 class ToolServer:
-    """The MCP server called *name* at the other end of *connection*; a call that takes longer than *seconds* ends it.
+    """The MCP server *name* at the other end of *connection*; a call longer than *seconds* ends it.
 
-    Raises ServerGoneError when it does not list its tools, StartError for a tool that no model can call. *gone* says why
-    it ended, '' while it is there.
+    Raises ServerGoneError when it does not list its tools, StartError for a tool name that no model can call. *gone* is the
+    reason why it ended, '' while it runs.
     """
 
     def __init__(self, name: str, connection: socket.socket, seconds: float) -> None:
@@ -55,7 +55,7 @@ class ToolServer:
         )
 
     def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolCall:
-        """Call *tool* on the server; return the call with its text output; a failure has the status "error"."""
+        """Call *tool*, named SERVER_TOOL; return the call with its text output, of status "error" if it failed."""
         from mcp import types
 
         given = dict(arguments)
@@ -84,7 +84,7 @@ class ToolServer:
         return tools
 
     def _ask(self, method: str, **params: Any) -> Any:
-        """Return the result of the MCP request *method*; raises ValueError for an error response, ServerGoneError."""
+        """Return the result of the MCP request *method*; raises ValueError for an error response, else ServerGoneError."""
         if self.gone:
             raise ServerGoneError(self.gone)
         self._number += 1

@@ -1,4 +1,4 @@
-"""What the RCA agent reads: the two prompts of OpenRCA 2.0, F.4, over our tables; no topology is given."""
+"""The prompts of the RCA agent and of external agents, after OpenRCA 2.0, F.4; they give no topology."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def synthesis_request(incident: Incident, investigation: str) -> str:
 
 
 def repair_request(problem: str) -> str:
-    """Return the message that asks the model to correct an invalid answer; *problem* says what is wrong."""
+    """Return the message that asks the model to correct an invalid answer; *problem* is the error of the contract."""
     return (
         f"That is not an answer by the contract: {problem}. Give the whole answer again, corrected: one strict JSON "
         "object, nothing before or after it."
@@ -67,8 +67,8 @@ def repair_request(problem: str) -> str:
 def task_prompt(incident: Incident, limits: Limits, places: Mapping[str, str]) -> str:
     """Return the prompt of an external agent: task, data, answer contract and the place of the answer.
 
-    *places* tells where things are: view, answer, mcp where there is a server, prometheus, jaeger, loki, alertmanager and
-    tempo where they are served.
+    *places* are paths and addresses by name: view (the tables) and answer, where served also mcp, prometheus, jaeger, loki,
+    alertmanager and tempo.
     """
     lines = [f"- The telemetry lies in {places['view']}, a parquet file per table beside incident.json; read only."]
     if "mcp" in places:
@@ -84,7 +84,7 @@ def task_prompt(incident: Incident, limits: Limits, places: Mapping[str, str]) -
 
 
 def harness_prompt(incident: Incident, limits: Limits, places: Sequence[str]) -> str:
-    """Return the prompt of an agent in another test harness; *places* are lines saying where files are."""
+    """Return the prompt of an agent run by another test harness; *places* are lines on where its files are."""
     return _PROMPTS["task"].format(
         date=_incident_date(incident), incident=describe(incident), places="\n".join(places), columns=_list_columns(),
         contract=contract(), seconds=limits.seconds, budget=limits.tool_budget, cap=limits.tool_calls,
@@ -104,7 +104,7 @@ def apis_prompt(places: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _incident_date(incident: Incident) -> str:
-    """Return the day of the incident, used instead of today's, so that prompts are reproducible."""
+    """Return the incident's day (YYYY-MM-DD, UTC), which prompts give as today's so that they are reproducible."""
     return datetime.fromtimestamp(incident.abnormal.start_ns / 1e9, UTC).strftime("%Y-%m-%d")
 
 

@@ -1,4 +1,4 @@
-"""The two-phase RCA agent of OpenRCA 2.0 (F.2 to F.4): investigate with four tools, then write one strict JSON answer."""
+"""The two-phase RCA agent of OpenRCA 2.0 (F.2 to F.4): it investigates with four tools, then writes a JSON answer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ INVESTIGATOR, SYNTHESISER = "investigator", "synthesiser"
 
 
 class RcaAgent:
-    """llm_call and tools in a loop until the model calls no more; then a call of its own writes the answer."""
+    """Asks the model and runs its tool calls until it calls none; then another request asks for the answer."""
 
     name = "rca"
     source = "OpenRCA 2.0 (arXiv 2606.27154), Appendix F: two phases, four tools, no topology"
@@ -37,7 +37,7 @@ class RcaAgent:
 
 
 def _investigate(exam: Exam) -> list[Message]:
-    """Let the model query the telemetry by tools; return the messages after those that state the task."""
+    """Let the model query the telemetry by tools; return the messages after the system prompt and the incident's."""
     messages = [
         Message(role="system", content=investigation_prompt(exam.incident, exam.limits)),
         Message(role="user", content=describe(exam.incident)),
@@ -69,7 +69,7 @@ def _investigate(exam: Exam) -> list[Message]:
 
 
 def _call_tool(exam: Exam, tool: str, arguments: Mapping[str, Any]) -> ToolCall:
-    """Call a tool and return the call with its output; beyond the limit of tool calls an error instead."""
+    """Call *tool* and return the call with its output; above the limit of tool calls, an error without calling."""
     limits, meter = exam.limits, exam.meter
     if meter.tool_calls >= limits.tool_calls:
         meter.note("tool_calls")
@@ -83,7 +83,7 @@ def _call_tool(exam: Exam, tool: str, arguments: Mapping[str, Any]) -> ToolCall:
 
 
 def _synthesise(exam: Exam, investigation: list[Message]) -> Answer:
-    """Ask the model for the answer to the *investigation*, again for an invalid one, and return it."""
+    """Ask the model for the answer after the *investigation*, up to `limits.repairs` times again if invalid; return it."""
     transcript = _transcript(investigation)
     if "context" in exam.meter.hit:
         transcript = transcript[-len(transcript) // 2 :]
@@ -122,7 +122,7 @@ def _synthesise(exam: Exam, investigation: list[Message]) -> Answer:
 
 
 def _transcript(investigation: list[Message]) -> str:
-    """Return the messages of the *investigation* as text, without the model's private reasoning."""
+    """Return the messages of the *investigation* as text, without calls of the tool think."""
     thought: set[str] = set()
     lines = []
     for message in investigation:

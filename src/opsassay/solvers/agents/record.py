@@ -1,4 +1,4 @@
-"""What an agent did, written down while it does it: trace.jsonl, a step a line, and actions.jsonl, a tool call a line."""
+"""The record of an agent's run, written as it happens: trace.jsonl (model calls) and actions.jsonl (tool calls)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class AgentRecorder:
         calls: Iterable[ToolCall] = (),
         error: str | None = None,
     ) -> None:
-        """Append one model call to trace.jsonl: messages, reply, tool calls with results; times in ns of UTC."""
+        """Append one model call of *agent* to trace.jsonl: messages, reply (None if it failed), tool calls, *error*."""
         logs = tuple(calls)
         usage = reply.usage if reply else {}
         with self._lock:
@@ -60,7 +60,7 @@ class AgentRecorder:
             _append_line(self._trace, step.model_dump(mode="json"))
 
     def action(self, call: ToolCall, started_ns: int) -> None:
-        """Append one tool call to actions.jsonl, begun at *started_ns* (UTC) and ended now."""
+        """Append one tool *call* to actions.jsonl, begun at *started_ns* (UTC) and ended now."""
         line = {
             "started_ns": started_ns,
             "ended_ns": time.time_ns(),

@@ -1,7 +1,7 @@
-"""The SRE agent of ITBench (C.5): a diagnosis agent that only looks, then a mitigation agent that plans, acts and checks.
+"""The SRE agent of ITBench (C.5): a diagnosis agent that only reads, then a mitigation agent that acts and checks.
 
-The two work in sequence. A call is linted before it is carried out; what the linter or the system objects to goes back to
-the model, which reflects and tries again. Long outputs are summarised by a request of their own.
+A call is linted before it runs; the model reconsiders a call that the linter or the system refuses. A request of its
+own summarises a long output.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class OperatorTools(ToolSession, Protocol):
     """The tools of an operator."""
 
     def specs(self, *, changing: bool = True) -> Sequence[ToolSpec]:
-        """Return the tools' specifications, without those that change the system unless *changing*."""
+        """Return the tools' specifications; *changing* False leaves out those that change the system."""
 
 
 @dataclass
 class Report:
-    """What the two agents handed in: JSON objects, None where one ended without."""
+    """The JSON objects that the two agents submitted, each None when an agent submitted nothing, and *notes*."""
 
     diagnosis: dict[str, Any] | None = None
     mitigation: dict[str, Any] | None = None
@@ -42,9 +42,9 @@ class Report:
 
 
 class SreAgent:
-    """Diagnoses, then mitigates, with *tools*, asking through *asker*; *names* are those that a call may aim at.
+    """Diagnoses, then mitigates, with *tools*, asking through *asker*; *names* are the valid targets of a call.
 
-    *diagnosed* is called with the diagnosis at the moment when it is handed in.
+    *diagnosed* is called with the diagnosis as soon as it is submitted.
     """
 
     name = "sre"
@@ -60,7 +60,7 @@ class SreAgent:
         self._asker, self._tools, self._names, self._diagnosed = asker, tools, names, diagnosed
 
     def run(self, alert: str) -> Report:
-        """Diagnose, then mitigate *alert*; return both reports, with notes on a limit or failure that ended it."""
+        """Diagnose, then mitigate the system of the text *alert*; return both reports, with notes on an early end."""
         report = Report()
         try:
             looking = self._tools.specs(changing=False)
@@ -79,7 +79,7 @@ class SreAgent:
     def _converse(
         self, agent: str, prompt: str, task: str, tools: Sequence[ToolSpec], final: ToolSpec, report: Report
     ) -> dict[str, Any] | None:
-        """Let *agent* work on *task*; return the arguments of its call of *final*, else None and a note in *report*."""
+        """Let *agent* work on *task*; return the arguments of its call of *final*, else add a note to *report*: None."""
         talk = Conversation(self._asker, self._tools, (*tools, final), final.name, self._names)
         handed_in = talk.hold(agent, prompt, task)
         if handed_in is None:

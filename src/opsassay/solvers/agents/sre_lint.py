@@ -1,4 +1,4 @@
-"""The linter of the SRE agent: whether a tool call makes sense before it is carried out, in words that help to mend it."""
+"""The linter of the SRE agent: it checks a tool call before it runs and says how to correct it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WHERE_ALSO = frozenset({"all", "names"})
 
 
 def lint(tool: str, arguments: Mapping[str, Any], specs: Mapping[str, ToolSpec], names: Collection[str]) -> str | None:
-    """Return why a call of *tool* is invalid by *specs*, or aims at none of *names* (services, objects); else None."""
+    """Return why a call of *tool* is invalid by *specs*, or targets none of *names* (services, objects); None if valid."""
     if tool not in specs:
         near = nearest(tool, specs)
         return f"there is no tool {tool!r}" + (
@@ -46,7 +46,7 @@ def lint(tool: str, arguments: Mapping[str, Any], specs: Mapping[str, ToolSpec],
 
 
 def _is_known_name(name: str, names: Collection[str]) -> bool:
-    """Whether *name* is in *names*, or is one of these with "-" and a number after it."""
+    """Whether *name* is in *names*, is "all" or "names", or is one of *names* with "-" and a number appended."""
     stem, _, index = name.rpartition("-")
     return name in names or name in _WHERE_ALSO or (stem in names and index.isdigit())
 

@@ -1,4 +1,4 @@
-"""What the SRE agent's two agents and their summariser read."""
+"""The prompts of the SRE agent's two agents and of the summariser of long outputs."""
 
 from __future__ import annotations
 

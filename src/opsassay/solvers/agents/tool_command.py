@@ -1,7 +1,7 @@
 """Calls one tool of the MCP server from a command line: ``python opsassay_tool.py NAME KEY=VALUE ...``.
 
-A value that begins with @ is the content of that file; one that is JSON is taken as such. Without a name the tools are
-listed. It is copied into the work folder of an agent, so it imports the standard library only.
+A value @FILE is the content of FILE; JSON is parsed; without NAME the tools are listed. The file is copied into an agent's
+work folder, so it imports the standard library only.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Tool sessions that count the calls of one run, record them, and take the answer that is submitted."""
+"""Tool sessions that count and record the calls of one run, and store the answer that the agent submits."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from opsassay.solvers.agents.record import AgentRecorder
 
 SUBMIT = "submit"
 ARGUMENTS_KEPT = 2**16
-"""Characters of a call's arguments that are kept."""
+"""Most characters of a call's arguments that are recorded."""
 BEYOND_KEPT = 50
-"""Calls that are kept beyond the cap: submissions, and the first that were refused."""
+"""Calls that are recorded beyond the limit: submissions and the first refused ones."""
 
 
 class CanCall(Protocol):
@@ -29,7 +29,7 @@ class CanCall(Protocol):
 
 
 class CountedToolSession(ABC):
-    """A tool session whose calls of *tools* count against the cap of *meter*; submit does not count. Thread-safe."""
+    """A tool session whose calls of *tools* count against the limit in *meter*; submit does not count. Thread-safe."""
 
     def __init__(self, tools: CanCall, meter: Meter, recorder: AgentRecorder) -> None:
         self._tools, self._meter, self._recorder = tools, meter, recorder
@@ -39,20 +39,20 @@ class CountedToolSession(ABC):
 
     @abstractmethod
     def own_specs(self) -> tuple[ToolSpec, ...]:
-        """Return the specifications of the tools of the task, submit last."""
+        """Return the specifications of the session's own tools, without those of joined servers; submit is last."""
 
     def join(self, servers: Sequence[FurtherTools]) -> None:
-        """Offer the tools of *servers* too, counted and recorded as the others; raises StartError."""
+        """Offer the tools of the MCP *servers* too, counted and recorded; raises StartError for a name that is taken."""
         self._joined = joined_tools(servers, self.own_specs())
 
     def specs(self) -> tuple[ToolSpec, ...]:
-        """Return the specifications of the tools, those that joined after those of the task, submit last."""
+        """Return the specifications of all tools: the session's own, those of joined servers, submit last."""
         *own, submit = self.own_specs()
         return (*own, *(spec for spec, _ in self._joined.values()), submit)
 
     @abstractmethod
     def submitted(self, answer: dict[str, Any]) -> ToolCall:
-        """Store *answer* if it is valid; return the call, with an error that says what is wrong otherwise."""
+        """Store *answer* if it is valid; return the call of submit, with status "error" and the reason if it is not."""
 
     def call(self, tool: str, arguments: Mapping[str, Any], step_id: int | None = None) -> ToolCall:
         """Run and record a call of *tool*; beyond the limit of calls only ``submit`` runs. *step_id* is not used."""

@@ -1,4 +1,4 @@
-"""The four tools of an RCA agent: list tables, schema, locked SQL and think. An error of a tool is an observation."""
+"""The four tools of an RCA agent: list tables, schema, locked SQL and think; a failed call returns its error as output."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from opsassay.telemetry.sql import LockedSql
 
 Status = Literal["ok", "error"]
 MAX_ROWS, MAX_CHARACTERS = 200, 20_000
-"""What a tool tells of one result."""
+"""Most rows and characters of a result that a tool outputs."""
 
 
 class ListTables(Written):
@@ -44,7 +44,7 @@ class Think(Written):
 
 
 NOTED: tuple[str, Status] = ("Noted.", "ok")
-"""What comes of `Think`."""
+"""The output and status of every call of `Think`."""
 TOOLS: Mapping[str, type[Written]] = {
     "list_tables": ListTables,
     "get_schema": GetSchema,
@@ -63,17 +63,17 @@ def tool_specs(tools: Mapping[str, type[Written]] = TOOLS) -> tuple[ToolSpec, ..
 
 
 class Toolbox(ABC):
-    """Tools by their arguments: a call is checked and carried out by `_run_tool`; what is wrong with it is its output."""
+    """Tools by their names: `call` validates the arguments and runs `_run_tool`; an error becomes the call's output."""
 
     tools: Mapping[str, type[Written]] = {}
     _joined: Mapping[str, tuple[ToolSpec, FurtherTools]] = {}
 
     def join(self, servers: Sequence[FurtherTools]) -> None:
-        """Offer the tools of *servers* too; raises StartError."""
+        """Offer the tools of the MCP *servers* too; raises StartError for a name that is taken."""
         self._joined = joined_tools(servers, tool_specs(self.tools))
 
     def specs(self) -> tuple[ToolSpec, ...]:
-        """Return the specifications of the tools, those that joined last."""
+        """Return the specifications of the tools, those of joined servers last."""
         return (*tool_specs(self.tools), *(spec for spec, _ in self._joined.values()))
 
     def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolCall:

@@ -1,4 +1,4 @@
-"""The agent that sorts out an alert storm: it may look at telemetry, and hands in groups, noise and an order."""
+"""The agent that triages a storm of alerts: it may query telemetry, and submits groups, noise and an order."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ error, mend the call, and go on. Hand in the answer with submit, once, by the co
 
 
 class TriageAgent(SubmittingAgent):
-    """Looks and sorts until it submits an answer by the contract."""
+    """The triage agent: it queries telemetry and sorts the alerts until it submits an answer."""
 
     name = "triage"
     source = "one conversation with tools, as the agents of ITBench (arXiv 2502.05352)"

@@ -1,1 +1,1 @@
-"""Algorithmic diagnosers without an LLM; they see telemetry and nothing else."""
+"""Diagnosis methods without an LLM; they read telemetry only."""

@@ -40,7 +40,7 @@ class AlertCount:
     """... that is, at this |z|: some columns pass 3 by chance in every recording."""
 
     window: Positive | None = None
-    """Seconds of the normal period before the boundary that are the baseline; all of it when left out."""
+    """Length of the baseline in seconds, up to the end of the normal period; None takes all of the period."""
 
     name: ClassVar[str] = "alert-count"
     source: ClassVar[str] = "alert-count comparator of the leaderboard audit, section 4.1, appendices L and M"
@@ -53,7 +53,7 @@ class AlertCount:
         return {"flag_at_z" if name == "z" else name: value for name, value in numbers_of(self).items()}
 
     def diagnose(self, view: Datapack) -> Diagnosis:
-        """Blame the service with most signals that left their normal range."""
+        """Blame the service with the most signals outside their normal range; *view* is the incident's telemetry."""
         table = readings(view, window_s=self.window)
         z = z_scores(table.normal, table.abnormal)
         extreme = np.abs(z).max(axis=0, initial=0.0)

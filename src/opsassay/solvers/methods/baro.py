@@ -1,4 +1,4 @@
-"""BARO's robust scorer: the service whose metric rose farthest above its median, in interquartile ranges."""
+"""BARO's robust scorer: it blames the service whose metric rose farthest above its median, in interquartile ranges."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from opsassay.solvers.methods.signals import METRIC
 from opsassay.telemetry.datapack import Datapack
 
 MEMORY = "mem"
-"""The metric that the public code turns from bytes into whole megabytes: RCAEval's columns that end in ``_mem``."""
+"""The metric that the public code converts from bytes to whole megabytes: RCAEval's columns that end in ``_mem``."""
 
 
 @dataclass(frozen=True)
 class Baro:
-    """Rank services by the robust score of their columns; the change point is the boundary of the incident."""
+    """Rank services by the robust score of their columns; the change point is the start of the abnormal period."""
 
     claim_at_score: NotNegative = 10.0
-    """A smaller top score claims nothing, so that a quiet system is answered with "nothing is wrong"."""
+    """Blame no service when the top score is lower."""
 
     window: Positive | None = None
-    """Seconds of the normal period before the boundary that are the baseline; all of it when left out."""
+    """Length of the baseline in seconds, up to the end of the normal period; None takes all of the period."""
 
     name: ClassVar[str] = "baro"
     source: ClassVar[str] = "BARO (FSE 2024), RobustScorer; the leaderboard audit, section 4.1"
@@ -40,7 +40,7 @@ class Baro:
 
     @property
     def configuration(self) -> Mapping[str, Any]:
-        """The threshold and other fields of the method that are set, by name."""
+        """The threshold and the other fields that are not None, by name."""
         return numbers_of(self)
 
     def diagnose(self, view: Datapack) -> Diagnosis:

@@ -1,4 +1,4 @@
-"""What a method is, which ones there are, and what every answer of one carries."""
+"""The protocol of a diagnosis method, the registry of methods, and the protocol text of their answers."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class Method(Protocol):
     def configuration(self) -> Mapping[str, Any]:
         """All settings that influence its answers; they are part of the solver hash.
 
-        A method that ranks services and never names a fault kind declares it with ``names_fault_kinds`` False. One that
-        can name some kinds alone declares them in an attribute *fault_kinds* of its class.
+        A method that only ranks services has the class attribute ``names_fault_kinds`` False; one that can name only some
+        fault kinds lists them in the class attribute *fault_kinds*.
         """
 
     def diagnose(self, view: Datapack) -> Diagnosis:
-        """Return root causes (none when nothing is wrong), a ranking of all services, and the protocol used."""
+        """Return the diagnosis of *view*: root causes (none when nothing is wrong), a ranking of services, the protocol."""
 
 
 METHODS = Registry(
@@ -69,9 +69,8 @@ METHODS = Registry(
 def method_named(name: str, parameters: Mapping[str, Any] = {}) -> Method:
     """Return the method called *name*, with *parameters* in place of their defaults.
 
-    *name* is a registered one, ``MODULE:CLASS`` of code that can be imported, or ``FILE.py:CLASS``. Raises NotFoundError
-    with the nearest registered name or parameter, UserError when the code cannot be loaded, is no method, or does not take
-    such a value.
+    *name* is registered, ``MODULE:CLASS`` or ``FILE.py:CLASS``. Raises NotFoundError with the nearest registered name or
+    parameter, UserError when the code cannot be loaded, is no method or refuses a value.
     """
     made = class_named(name)
     given = read_parameters(name, made, parameters)
@@ -135,7 +134,7 @@ def stated(
     fault_kind: str,
     **further: Any,
 ) -> dict[str, Any]:
-    """Return the protocol of a diagnosis: these analysis choices, which results depend on, by name as sentences."""
+    """Return the protocol of a diagnosis: the analysis choices that its result depends on, a phrase by name."""
     return {
         "baseline_window": baseline_window,
         "column_set": column_set,

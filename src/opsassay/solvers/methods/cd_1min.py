@@ -1,4 +1,4 @@
-"""CD-1min: the service whose metric changed by the largest share across the boundary of the incident."""
+"""CD-1min: it blames the service whose metric changed by the largest percentage at the start of the abnormal period."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from opsassay.telemetry.datapack import Datapack
 
 @dataclass(frozen=True)
 class Cd1Min:
-    """Rank services by the largest percentage change of a column that passes both thresholds."""
+    """Rank services by the largest percentage change of a column that passes both thresholds, *z* and *change_percent*."""
 
     z: NotNegative = 3.0
-    """Least |z| over the case window (Table 11: z3)."""
+    """Least |z| over both periods together (Table 11: z3)."""
 
     change_percent: NotNegative = 5.0
     """Least change in percent (Table 11: pct5)."""
@@ -34,7 +34,7 @@ class Cd1Min:
     """Steps before and after the boundary that are compared (Table 11: win10)."""
 
     step_s: Positive = 60.0
-    """Resolution, seconds; a tenth of the normal period where that is shorter than ten such steps."""
+    """Width of a bin in seconds; at most a tenth of the normal period."""
 
     name: ClassVar[str] = "cd-1min"
     source: ClassVar[str] = "CD-1min adapter of the leaderboard audit, section 4.1 and Table 11"

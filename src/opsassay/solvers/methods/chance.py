@@ -1,4 +1,4 @@
-"""chance: a fair draw. A service is right with probability 1/n of n services, a kind with 1/25."""
+"""chance: it blames a service and a fault kind at random: right with 1/n for n services, 1/25 for the kind."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from opsassay.telemetry.datapack import Datapack
 
 @dataclass(frozen=True)
 class Chance:
-    """Shuffle the services and draw a kind, by a seed that follows from the incident's id and *salt*."""
+    """Shuffle the services and draw a kind, with a seed made of the incident's id and *salt*."""
 
     salt: str = ""
 

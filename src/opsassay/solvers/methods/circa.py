@@ -1,4 +1,4 @@
-"""CIRCA: the service whose signals cannot be explained by the signals that cause them (regression hypothesis test)."""
+"""CIRCA: it blames the service whose signals their causes do not explain (regression hypothesis test)."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ class Circa:
     """Rank services by the largest residual of a column, regressed on its parents in the structural graph."""
 
     claim_at_z: NotNegative = 10.0
-    """A smaller top residual claims nothing."""
+    """Blame no service when the top residual is lower."""
 
     anomalous_at_z: NotNegative = 3.0
-    """From here on a column passes the scores of its anomalous effects up to itself (descendant adjustment)."""
+    """The |z| from which a column is anomalous, and its score is added to its causes' (descendant adjustment)."""
 
     ridge: NotNegative = 1.0
-    """Penalty on standardised parents: there are few normal bins and parents move together."""
+    """Penalty on standardised parents: normal bins are few and parents are correlated."""
 
     window: Positive | None = None
-    """Seconds of the normal period before the boundary that are the baseline; all of it when left out."""
+    """Length of the baseline in seconds, up to the end of the normal period; None takes all of the period."""
 
     name: ClassVar[str] = "circa"
     source: ClassVar[str] = "CIRCA (KDD 2022): regression hypothesis test; the leaderboard audit, appendix F"
@@ -61,7 +61,7 @@ class Circa:
 
     @property
     def configuration(self) -> Mapping[str, Any]:
-        """The thresholds and other fields of the method that are set, by name."""
+        """The thresholds and the other fields that are not None, by name."""
         return numbers_of(self)
 
     def diagnose(self, view: Datapack) -> Diagnosis:

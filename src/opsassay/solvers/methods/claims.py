@@ -1,4 +1,4 @@
-"""From the signal that gave a service away to a claim: the fault kind that it stands for, its SQL, the cascade."""
+"""The claim that follows from a service's outlying signal: fault kind, SQL evidence, propagation."""
 
 from __future__ import annotations
 
@@ -22,23 +22,20 @@ _KIND_OF_METRIC: tuple[tuple[str, FaultKind], ...] = (
     ("error", FaultKind.HTTP_ABORTED),
     ("fault", FaultKind.HTTP_ABORTED),
 )
-"""The first part of a metric's name that fits decides (after Table 6)."""
+"""The first entry whose text is part of a metric's name gives the fault kind (after Table 6)."""
 
 KINDS = (FaultKind.POD_UNAVAILABLE, *dict.fromkeys(kind for _, kind in _KIND_OF_METRIC))
-"""The kinds that `kind_of` can give; a method that uses it cannot name another."""
+"""The fault kinds that `kind_of` can return."""
 
 KIND_PROTOCOL = (
     "by the signal: failed spans or error logs http_aborted, durations http_slow, fewer spans pod_unavailable, "
     "metrics by their name; more spans none"
 )
-"""What a method that uses `kind_of` states in its protocol."""
+"""The entry ``fault_kind`` in the protocol of a method that uses `kind_of`."""
 
 
 def kind_of(signal: str, direction: float) -> FaultKind | None:
-    """Return the fault kind that a rise or fall of *signal* indicates, None if it indicates none.
-
-    *direction* is below 0 when the reading fell.
-    """
+    """Return the fault kind that a change of *signal* indicates, None for none; *direction* is below 0 for a fall."""
     if signal.startswith(METRIC):
         return next((kind for part, kind in _KIND_OF_METRIC if part in signal.lower()), None)
     if signal == "spans_per_s":
@@ -47,7 +44,7 @@ def kind_of(signal: str, direction: float) -> FaultKind | None:
 
 
 def evidence_of(service: str, signal: str) -> Evidence:
-    """Return the SQL that shows *signal* of *service* in both periods."""
+    """Return evidence: the SQL that compares *signal* of *service* between both periods."""
     if signal.startswith(METRIC):
         return evidence.gauge(service, signal.removeprefix(METRIC))
     backing = {
@@ -66,10 +63,9 @@ def claim_of_signal(
     protocol: dict[str, Any],
     note: str = "",
 ) -> Diagnosis:
-    """Return a diagnosis that blames the top of *ranking* with *signal* as evidence; no root cause without *signal*.
+    """Return a diagnosis that blames the top of *ranking* with *signal* as evidence; without root cause if it is None.
 
-    *direction* is below 0 when the signal fell; *protocol* is from `base.stated`.
-    *note*, if not empty, becomes a note of the diagnosis.
+    *direction* is below 0 when the signal fell; *protocol* is from `base.stated`; *note*, unless empty, becomes its note.
     """
     if signal is None or not ranking:
         return Diagnosis(ranking=ranking, protocol=protocol)

@@ -1,4 +1,4 @@
-"""constant: the same answer whatever happened. What a suite with a favourite culprit gives away."""
+"""constant: it gives the same answer for every incident, a baseline for suites with a frequent culprit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from opsassay.telemetry.datapack import Datapack
 
 @dataclass(frozen=True)
 class Constant:
-    """Blame the alphabetically first service of the normal period; the abnormal one is never read."""
+    """Blame the alphabetically first service of the normal period, without reading the abnormal period."""
 
     fault_kind: FaultKind = FaultKind.CPU_STRESS
 

@@ -1,4 +1,4 @@
-"""SQL that backs a claim: statements over the ten tables of a datapack, the same for every method."""
+"""SQL evidence for claims: statements over the ten tables of a datapack, the same for every method."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""gap: the service that lost most rows. What it gets right is what the recording alone gives away."""
+"""gap: it blames the service that lost most rows, a baseline for what missing telemetry alone reveals."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from opsassay.telemetry.schema import MODALITIES, PERIODS
 
 @dataclass(frozen=True)
 class Gap:
-    """Rank services by rows per second that they recorded in the normal period and no longer in the abnormal one."""
+    """Rank services by the fall of their recorded rows per second from the normal to the abnormal period."""
 
     claim_at_share: Share = 0.1
-    """Claim nothing unless the service lost at least this share of its rows."""
+    """Blame no service unless the top one lost at least this share of its rows per second."""
 
     name: ClassVar[str] = "gap"
     source: ClassVar[str] = "baseline: what artefacts of the recording give away"

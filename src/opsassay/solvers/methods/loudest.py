@@ -1,4 +1,4 @@
-"""loudest: the service that complains most. What anyone would answer who reads the error log and nothing else."""
+"""loudest: it blames the service with the most errors and slow spans, a baseline for reading the error log."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ _PARTS = ("failed_spans", "error_lines", "slow_spans")
 
 @dataclass(frozen=True)
 class Loudest:
-    """Rank services by complaints per second: failed spans, error lines and slow spans, less those of the normal."""
+    """Rank services by failed spans, error logs and slow spans per second, less those of the normal period."""
 
     slow_ratio: Positive = 2.0
     """A span is slow when it takes longer than this many times the normal 99th percentile of its operation."""
 
     claim_at_sigma: NotNegative = 5.0
-    """Claim nothing unless the complaints exceed the normal rate by this many Poisson standard deviations ..."""
+    """Blame no service unless this excess is this many Poisson standard deviations of the normal count ..."""
 
     claim_at_count: Count = 5
-    """... and are at least this many more than expected."""
+    """... and at least this many rows."""
 
     name: ClassVar[str] = "loudest"
     source: ClassVar[str] = "baseline: a diagnosis must beat the error log"
@@ -89,7 +89,7 @@ class Loudest:
 
 
 def complaints(view: Datapack, slow_ratio: float) -> pl.DataFrame:
-    """Return per service the complaints of the abnormal period, and those to be expected by the normal one.
+    """Return per service its failed spans, error logs and slow spans in excess of the normal period.
 
     Columns: service, excess, expected (rows), and ``PART_excess`` for failed_spans, error_lines and slow_spans.
     PART_excess = abnormal rows - s * normal rows with s = abnormal seconds / normal seconds; excess is their sum,

@@ -1,4 +1,4 @@
-"""The readings of an incident as one matrix per period: what methods over metrics look at."""
+"""The readings of an incident as one matrix per period, the input of methods over metrics."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def baseline_words(window_s: float | None) -> str:
 
 
 def _count_kept_rows(rows: int, window_s: float | None, width_ns: int) -> int:
-    """Return how many of *rows* bins (of *width_ns*) fit into *window_s* seconds, all for None; raises UserError."""
+    """Return how many of *rows* bins of *width_ns* fit into *window_s* seconds, all for None; UserError for none."""
     if window_s is None:
         return rows
     if round(window_s * NANO) < width_ns:
@@ -139,14 +139,14 @@ def _columns(view: Datapack, long: pl.DataFrame) -> pl.DataFrame:
 
 
 def _as_dense_matrix(long: pl.DataFrame, bins: int, columns: int) -> Matrix:
-    """Return (bins, columns) with the values of rows (bin, column, value), NaN where there is none."""
+    """Return the matrix (bins, columns) of the rows (bin, column, value) in *long*, NaN where there is no row."""
     dense = np.full((bins, columns), np.nan)
     dense[long.get_column("bin").to_numpy(), long.get_column("column").to_numpy()] = long.get_column("value").to_numpy()
     return dense
 
 
 def _fill_missing(matrix: Matrix) -> Matrix:
-    """Return *matrix* with each NaN replaced by the last value above it in its column, 0 without one."""
+    """Return *matrix* with each NaN or infinity replaced by the last finite value above it in its column, else 0."""
     known = np.isfinite(matrix)
     last = np.maximum.accumulate(np.where(known, np.arange(len(matrix))[:, None], -1), axis=0)
     taken = np.take_along_axis(matrix, np.maximum(last, 0), axis=0)

@@ -1,4 +1,4 @@
-"""max-|Z|: the service with the most extreme single reading, in standard deviations of its own normal."""
+"""max-|Z|: it blames the service with the most extreme reading, in standard deviations of its normal period."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class MaxZ:
     """Rank services by their largest |z| over all signals and bins of the abnormal period."""
 
     claim_at_z: NotNegative = 10.0
-    """A smaller maximum claims nothing: hundreds of readings against ten normal bins pass 3 by chance."""
+    """Blame no service when the maximum is lower: with hundreds of readings and ten normal bins, some pass 3 by chance."""
 
     window: Positive | None = None
-    """Seconds of the normal period before the boundary that are the baseline; all of it when left out."""
+    """Length of the baseline in seconds, up to the end of the normal period; None takes all of the period."""
 
     name: ClassVar[str] = "max-z"
     source: ClassVar[str] = "max-|Z| comparator of the leaderboard audit, section 4.1 and appendix M"
@@ -42,11 +42,11 @@ class MaxZ:
 
     @property
     def configuration(self) -> Mapping[str, Any]:
-        """The threshold and other fields of the method that are set, by name."""
+        """The threshold and the other fields that are not None, by name."""
         return numbers_of(self)
 
     def diagnose(self, view: Datapack) -> Diagnosis:
-        """Return the service whose most extreme reading is the largest, with the kind that its signal stands for.
+        """Blame the service with the most extreme reading, with the fault kind that its signal indicates.
 
         score_s = max over columns j of s and bins t of |z_tj|, z as in `matrix.z_scores` (the leaderboard audit, 4.1).
         """

@@ -1,4 +1,4 @@
-"""The parameters of a method: what its class takes by keyword, checked before anything is run."""
+"""The parameters of a method: the keyword arguments of its class, checked before a run starts."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _STRICT = ConfigDict(strict=True, allow_inf_nan=False)
 
 @dataclass(frozen=True)
 class DeclaredParameter:
-    """One keyword of a method's class: its annotation is its type, with bounds if it is an ``Annotated`` one."""
+    """One keyword argument of a method's class; *annotation* is its type, which may be ``Annotated`` with bounds."""
 
     name: str
     annotation: Any
     default: Any
 
     def read(self, value: Any, method: str) -> Any:
-        """Return *value*, from YAML, in the declared type; raises UserError, naming *method*, for a wrong one."""
+        """Return *value*, from YAML, in the declared type; raises UserError, with the name *method*, for a wrong one."""
         try:
             return self._make_type_adapter().validate_json(json.dumps(value))
         except (ValidationError, TypeError, ValueError) as error:

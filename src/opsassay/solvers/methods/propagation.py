@@ -1,4 +1,4 @@
-"""From a claimed root upward: a failing service is felt by those who call it, as far as they got worse themselves."""
+"""The propagation from a claimed root cause to its direct and indirect callers that got worse."""
 
 from __future__ import annotations
 
@@ -11,23 +11,22 @@ from opsassay.telemetry.calls import service_calls
 from opsassay.telemetry.datapack import Datapack
 
 FAILED_SHARE_RISE = 0.02
-"""A service got worse when the share of its failed spans rose by this much, ..."""
+"""A service got worse when the share of its failed spans rose by at least this, ..."""
 
 LATENCY_RATIO = 1.5
-"""... or when the 95th percentile of its span durations grew by this factor."""
+"""... or when the 95th percentile of its span durations grew by at least this factor."""
 
 PROTOCOL = (
     "callee to caller along parent spans, upward from the claimed root, into callers that got worse: share of failed "
     f"spans + {FAILED_SHARE_RISE:g} or p95 duration x {LATENCY_RATIO:g}"
 )
-"""What a method that uses `propagation` states in its protocol."""
+"""The entry on propagation in the protocol of a method that uses `propagation`."""
 
 
 def propagation(view: Datapack, root: str) -> tuple[PropagationClaim, ...]:
-    """Return the claimed edges callee -> caller that lead from *root* to callers that got worse, each with its SQL.
+    """Return the claimed edges callee -> caller from *root* to callers that got worse, each with its SQL.
 
-    Calls are read from both periods, so that a service that fell silent keeps its callers. The order is by distance
-    from the root, then by name.
+    Calls of both periods count, so a service without abnormal spans has callers. Sorted by distance from *root*, then name.
     """
     worse = _find_worse_services(view)
     calls = {(callee, caller): period for caller, callee, period in service_calls(view).iter_rows()}

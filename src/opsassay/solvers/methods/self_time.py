@@ -1,7 +1,7 @@
-"""self-time: every trace names the service in which its time or its failure began; the most new voices win.
+"""self-time: each trace counts for the service in which its delay or its failure began.
 
-A trace method of our own. It looks at exclusive time, that is a span's duration less the time in which a child of it
-was running, so that waiting for a slow callee is not held against the caller.
+A method of OpsAssay. It uses exclusive time, a span's duration without the time in which a child runs, so that a caller
+is not blamed for waiting.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from opsassay.telemetry.schema import PERIODS
 _OPERATION = ["service_name", "span_name"]
 _PARENT = ["trace_id", "parent_span_id"]
 _SILENT_SHARE = 0.5
-"""A service that fails and emits less than this share of its usual spans is unavailable, not just failing."""
+"""A failing service that emits less than this share of its normal spans is unavailable."""
 
 
 @dataclass(frozen=True)
 class SelfTime:
-    """Rank services by traces per second in which they are the origin, above the normal rate of such traces."""
+    """Rank services by traces per second whose delay or failure began in them, less the normal rate of such traces."""
 
     slow_ratio: Positive = 1.5
-    """Exclusive time counts from this many times the normal 99th percentile of the same operation on ..."""
+    """Exclusive time is slow above this many times the normal 99th percentile of the same operation ..."""
 
     slow_least_ms: NotNegative = 5.0
-    """... and only what exceeds it by this many milliseconds."""
+    """... by at least this many milliseconds."""
 
     claim_at_sigma: NotNegative = 5.0
-    """Claim nothing unless the voices exceed the normal rate by this many Poisson standard deviations ..."""
+    """Blame no service unless its excess of traces is this many Poisson standard deviations of the normal count ..."""
 
     claim_at_count: Count = 5
-    """... and are at least this many more than expected."""
+    """... and at least this many traces."""
 
     name: ClassVar[str] = "self-time"
     source: ClassVar[str] = (
@@ -99,9 +99,9 @@ class SelfTime:
     def voices(self, view: Datapack) -> pl.DataFrame:
         """Return service, slow, failed, excess, expected (traces) and spans_share, sorted by service.
 
-        ``slow`` and ``failed`` are the abnormal traces that the service is the origin of, less those expected from the
-        normal period: with s = abnormal seconds / normal seconds, slow = slow_abnormal - s * slow_normal, the same for
-        failed, excess = slow + failed, expected = s * (slow_normal + failed_normal). spans_share is its spans per
+        ``slow`` and ``failed`` are the abnormal traces whose delay or failure began in the service, less those expected
+        from the normal period: with s = abnormal seconds / normal seconds, slow = slow_abnormal - s * slow_normal, the same
+        for failed, excess = slow + failed, expected = s * (slow_normal + failed_normal). spans_share is its spans per
         second over the normal ones.
         """
         scale = seconds(view, "abnormal") / seconds(view, "normal")
@@ -133,7 +133,7 @@ class SelfTime:
         )
 
     def _origins(self, spans: pl.LazyFrame, usual: pl.LazyFrame, period: str) -> pl.LazyFrame:
-        """Return service, ``slow_PERIOD``, ``failed_PERIOD``: in how many traces slowness or failure began there.
+        """Return service, ``slow_PERIOD``, ``failed_PERIOD``: the number of traces whose delay or failure began there.
 
         *usual* has the normal p99 of self_ms by operation.
         """
@@ -193,7 +193,7 @@ def _usual_callees(view: Datapack) -> pl.LazyFrame:
 
 
 def _self_times(view: Datapack, period: str, callees: pl.LazyFrame) -> pl.DataFrame:
-    """Return the spans of *period* with self_ms, failed, failed_child and service (of a client span the callee)."""
+    """Return the spans of *period* with self_ms, failed, failed_child, service; a client span counts for its callee."""
     spans = _spans_with_times(view, period)
     inside = (
         _join_parents(spans)

@@ -1,4 +1,4 @@
-"""Signals per service: what methods look at, taken from the tables in a few polars expressions."""
+"""Signals per service and time bin, the input of methods, computed from the tables with polars."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from opsassay.telemetry.schema import PERIODS
 from opsassay.telemetry.severity import ERROR_LEVELS
 
 COUNTS = ("spans_per_s", "failed_spans_per_s", "error_logs_per_s")
-"""Signals that are 0, not unknown, where no row was recorded."""
+"""Signals that are 0, not missing, where no row was recorded."""
 
 NANO = 1_000_000_000
 """Nanoseconds in a second."""
 
 METRIC = "metric "
-"""Prefix of a signal that is a recorded gauge."""
+"""Prefix of the name of a signal that is a recorded gauge."""
 
 
 def failed_span() -> pl.Expr:
@@ -51,10 +51,9 @@ def binned_signals(view: Datapack, width_ns: int, *, golden: bool = True) -> pl.
     """Return one row per period, service, signal and bin: columns period, service, signal, bin, value.
 
     Signals are COUNTS (0 where a bin has no row), latency_mean_ms and latency_p95_ms (absent there), and the mean of
-    each gauge of the metrics table. A row belongs to the bin (time - start of the period) // *width_ns*, in whole numbers:
-    one that lies exactly on a step opens its bin. Only whole bins of a period count; services are those of
-    `view.candidates()`. Without *golden* there are gauges only, for recordings that have no spans, and a last bin that the
-    period does not fill counts as well: its samples are whole.
+    each gauge of the metrics table. A row is in the bin (time - start of the period) // *width_ns*. Only whole bins of a
+    period count; services are those of `view.candidates()`. *golden* False is for recordings without spans: gauges only,
+    and the last bin counts even if the period does not fill it.
     """
     return pl.concat([_signals_of_period(view, period, width_ns, golden=golden) for period in PERIODS])
 

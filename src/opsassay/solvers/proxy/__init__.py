@@ -1,1 +1,1 @@
-"""Agent traces: an HTTP proxy that records, replays and intervenes, and the formats that traces come in and go out."""
+"""Agent traces: a proxy that records, replays and edits model calls; importers and exporters of trace formats."""

@@ -1,4 +1,4 @@
-"""LLM calls as a request and its answer: the tools that an answer calls, with what later requests tell of their results."""
+"""LLM calls, each a request with its answer; results of tool calls are found in later requests."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from opsassay.solvers.proxy.apis import Asked, ModelAnswer, ToolResult
 from opsassay.solvers.proxy.steps import tool_in_text
 
 _LOOKED_AT = 100
-"""Later requests that are looked at for the result of a tool; nearly always it is the next one."""
+"""Most later requests that are searched for a tool's result."""
 _FAILED = re.compile(r"\A\s*(?:error\b|traceback|exception\b|\{\s*\"error\"|exitcode: [1-9])", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class ModelCall:
-    """A request with its answer, None where there was none that an API knows."""
+    """A request with its answer, None when it has none or the API is unknown."""
 
     asked: Asked
     answer: ModelAnswer | None
@@ -34,14 +34,14 @@ class ModelCall:
         )
 
     def logs_in_text(self, later: LaterRequests) -> tuple[ToolCall, ...]:
-        """Return the tool call in the answer's text, its output the message after it in *later* requests; else ()."""
+        """Return the tool call in the answer's text, with the message that follows it in *later* as output; else ()."""
         text = self.answer.text if self.answer else ""
         tool = tool_in_text(text)
         return (_make_tool_call(tool, {"text": text}, later.sent_after(text)),) if tool else ()
 
 
 class LaterRequests:
-    """What later requests tell of earlier answers: the results of their tools."""
+    """The requests after each answer, searched for the results of the tools that the answer calls."""
 
     def __init__(self, calls: Sequence[ModelCall]) -> None:
         self._calls = calls

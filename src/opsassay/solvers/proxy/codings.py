@@ -1,4 +1,4 @@
-"""Content codings: bodies are relayed and kept as they came; here is how to look inside them, piece by piece."""
+"""Content codings: decoders of coded bodies, piece by piece; the proxy relays and stores bodies still coded."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _PIECE_BYTES = 64 * 1024
 
 
 class Decoder(Protocol):
-    """Takes a coded body in pieces."""
+    """Decodes a body from pieces in order."""
 
     def feed(self, chunk: bytes) -> bytes:
-        """Return the bytes that *chunk* decodes to so far; raises DatapackError when it is not in the coding."""
+        """Return the bytes that the next piece *chunk* decodes to; raises DatapackError when it is not in the coding."""
         ...
 
 
@@ -63,7 +63,7 @@ def _is_zero(weight: str) -> bool:
 
 
 class _Chain:
-    """Several codings, the one that was applied last first."""
+    """Decoders in turn, of the coding that was applied last first."""
 
     def __init__(self, decoders: Sequence[Decoder]) -> None:
         self._decoders = decoders
@@ -85,7 +85,7 @@ class _Identity:
 
 
 class _Gzip:
-    """Members one after the other."""
+    """Gzip, with several members one after the other."""
 
     def __init__(self) -> None:
         self._inflate = zlib.decompressobj(31)
@@ -102,7 +102,7 @@ class _Gzip:
 
 
 class _Deflate:
-    """With the header of zlib, as the standard says, or without it, as many servers send it."""
+    """Deflate, with the zlib header (as the standard says) or without it (as many servers send it)."""
 
     def __init__(self) -> None:
         self._head = b""
@@ -121,7 +121,7 @@ class _Deflate:
 
 
 class _Zstd:
-    """Frames one after the other."""
+    """Zstandard, with several frames one after the other."""
 
     def __init__(self) -> None:
         self._decompress = zstd.ZstdDecompressor()

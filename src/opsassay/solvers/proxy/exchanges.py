@@ -1,4 +1,4 @@
-"""Reading a record back: every request with its answer, whole, as bytes and as what they say."""
+"""Reads a proxy's record: every request with its answer, as bytes and parsed."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from opsassay.solvers.proxy.record import RECORD
 
 @dataclass(frozen=True)
 class Exchange:
-    """One request and its answer; *chunks* are (time in ns of UTC, bytes) as they left for the client.
+    """One request and its answer; *chunks* are (time in ns of UTC, bytes) of the answer as sent to the client.
 
-    *sent_body* is what an intervention made of the request, None where it went on unchanged. *outcome* is "cut" when
-    the proxy was killed before the end. *differences* says how the request differs from the recorded one.
+    *sent_body* is the request's body after an intervention, None without one. *outcome* is "cut" when the proxy was killed
+    before the end. *differences* says how the request differs from the recorded one in a replay.
     """
 
     id: str
@@ -139,7 +139,7 @@ def read_session(folder: Path) -> list[Exchange]:
 class SessionTail:
     """Follows the record of a session in *folder* while it is written: each exchange is read once, when it has ended.
 
-    Memory is that of the exchanges under way. What is not there yet, or torn, is read with the next call.
+    Only unfinished exchanges are held in memory. An incomplete line is read by the next call.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -173,7 +173,7 @@ def json_object(body: bytes) -> dict[str, Any] | None:
 
 
 class _Clock:
-    """Times of events: the wall time of their boot's first event plus monotonic time since, which cannot jump."""
+    """Times of events: wall time of the first event since boot, plus monotonic time since, which cannot jump."""
 
     def __init__(self) -> None:
         self._base: tuple[int, int] | None = None
@@ -200,7 +200,7 @@ class _Draft:
     last_ns: int = 0
 
     def add_event(self, event: dict[str, Any]) -> None:
-        """Add one *event* of the record: a piece of a body, the response's head, differences, or the end."""
+        """Add one *event* of the record: part of a body, the response's head, differences, or the end."""
         self.last_ns = event["at_ns"]
         if event["event"] == "body":
             data = event["text"].encode() if "text" in event else base64.b64decode(event["base64"])

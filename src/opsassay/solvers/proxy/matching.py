@@ -1,8 +1,8 @@
-"""Whether a request is a recorded one made again: by its content, apart from what changes by itself in every run.
+"""Compares a request with a recorded one by content, without the parts that change in every run.
 
-Requests are compared value by value. What has the shape of a time, a UUID or a long random id, and what is declared as
-volatile, is taken out first. The similarity of two texts is the share of words that they have in common, in order; that of
-two requests is that of their least similar message, so that a long prompt hides no other question.
+Requests are compared value by value, after times, UUIDs, long random ids and volatile parts are removed. The similarity
+of two texts is the share of words that they have in common, in order; that of two requests is the similarity of their
+least similar message, so that a long equal prompt does not hide another question.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pydantic import Field, field_validator
 from opsassay.core.schema.base import Written
 
 SIMILAR = 0.9
-"""From this similarity on a request counts as the recorded one, unless the settings say otherwise."""
+"""The least similarity (0 to 1) at which a request counts as the recorded one, by default."""
 _SHAPES = (
     r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?: ?(?:Z|UTC|[+-]\d\d:?\d\d))?)?",  # ISO 8601
     r"\b\d\d:\d\d:\d\d(?:[.,]\d+)?\b",
@@ -58,7 +58,7 @@ class Volatile(Written):
         return self._compile_all().sub(_MARK, text)
 
     def field(self, path: tuple[str, ...]) -> bool:
-        """Return whether the field at *path* is declared as volatile, that is, may differ between runs."""
+        """Return whether the field at *path*, keys from the request's root, is declared as volatile."""
         return any(_begins_with(path, name.split(".")) for name in self.fields)
 
     def _compile_all(self) -> re.Pattern[str]:
@@ -68,7 +68,7 @@ class Volatile(Written):
 
 @dataclass(frozen=True)
 class RequestMatch:
-    """How alike two requests are, in [0, 1], and every difference in a sentence: the worst first, volatile ones last."""
+    """The similarity of two requests, 0 to 1, and each difference as a sentence, the largest first."""
 
     similarity: float
     differences: tuple[str, ...]

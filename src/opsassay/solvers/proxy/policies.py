@@ -1,4 +1,4 @@
-"""What happens to a request: it goes on (record), is answered from a record (replay), or is edited first (intervene)."""
+"""The decision on a request: forward it (record), answer it from a record (replay), or edit it (intervene)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Serve:
 
 @dataclass(frozen=True)
 class Refuse:
-    """Answer that this cannot be done; no client library tries these statuses again."""
+    """Answer with an error *status* that client libraries do not retry, and *message*."""
 
     status: Literal[410, 422]
     message: str
@@ -52,7 +52,7 @@ class Policy(Protocol):
 
 
 class Record:
-    """Everything goes on as it came."""
+    """Forwards every request unchanged."""
 
     def decide(self, method: str, path: str, body: bytes) -> Decision:
         """Return the decision to forward the request unchanged."""
@@ -61,7 +61,7 @@ class Record:
 
 
 class Replay:
-    """Answers from *recorded* exchanges and invents nothing.
+    """Answers from *recorded* exchanges only.
 
     By hash, equal requests get their recorded answers in the recorded order, each once. By position, the n-th request
     of the session gets the n-th recorded answer, whatever it asks.
@@ -90,10 +90,10 @@ class Replay:
 
 
 class ReplayAlike:
-    """Answers from *recorded* exchanges a request that is the recorded one apart from what changes by itself.
+    """Answers a request from *recorded* exchanges if one is equal or similar apart from *volatile* parts.
 
-    An equal request comes first. Otherwise that of the same position or near it that is most alike, from *similar* on,
-    with the differences named; ``volatile`` says what is not compared. Every answer is given once, and none is invented.
+    An equal request comes first, else the most similar of the same or a near position, of similarity *similar* or more,
+    with its differences named. Each answer is used once.
     """
 
     def __init__(self, recorded: Sequence[Exchange], volatile: Volatile, similar: float = SIMILAR) -> None:
@@ -136,7 +136,7 @@ class ReplayAlike:
         return (self._recorded[number].method, self._recorded[number].path) == (method, path)
 
     def _explain_refusal(self, method: str, path: str, number: int | None, match: RequestMatch | None) -> str:
-        """Return the message of a refusal: the request, and how (*match*) the nearest recorded *number* differs."""
+        """Return the message of a refusal; *match* says how the nearest recorded request, *number* (from 0), differs."""
         asked = f"Request {self._position + 1} of this session, {method} {path}, is not in the record"
         if number is None or match is None:
             return f"{asked}, and nothing near it was left to answer; nothing is invented."
@@ -148,7 +148,7 @@ class ReplayAlike:
 
 
 _NEAR = 8
-"""Requests before and after its own position at which a recorded one is looked for: agents may speak at the same time."""
+"""Most positions between a request and the recorded one that answers it: agents may call at the same time."""
 
 
 def _number_differences(number: int, differences: Sequence[str]) -> tuple[str, ...]:
@@ -158,7 +158,7 @@ def _number_differences(number: int, differences: Sequence[str]) -> tuple[str, .
 
 @dataclass
 class Continue:
-    """Answers the first *steps* LLM calls from *recorded*, as `ReplayAlike` does, and sends all others on as they came."""
+    """Answers the first *steps* LLM calls from *recorded*, as `ReplayAlike` does; forwards all others unchanged."""
 
     recorded: Sequence[Exchange]
     steps: int
@@ -179,7 +179,7 @@ class Continue:
 
 
 class StepIntervention(Written):
-    """An edit of one step's input: text replaced, or a message added at its end."""
+    """An edit of the input of one LLM call: texts replaced, or a message added at its end."""
 
     step: int = Field(ge=1, description="the LLM call to edit, counted from 1")
     replace: dict[str, str] = Field(default_factory=dict, description="text to replace in every message")
@@ -200,10 +200,10 @@ class StepIntervention(Written):
 
 @dataclass
 class Intervene:
-    """Answers the steps before the edited one from *recorded*, sends the edited one on, then goes on as it says.
+    """Answers the LLM calls before the edited one from *recorded*, forwards the edited one, then does as `then` says.
 
-    Calls that are no LLM calls go on as they came. A step before the edited one that is not in the record, *volatile*
-    parts aside, means that the agent took another way: refused, because the edit would hit another step than was meant.
+    Requests that are no LLM calls are forwarded. A call before the edited one that is not in the record, *volatile* parts
+    aside, is refused: the edit would apply to another step than intended.
     """
 
     recorded: Sequence[Exchange]

@@ -1,4 +1,4 @@
-"""What the readers of traces share: the JSON of a file, or one clear sentence; and file names in number order."""
+"""Shared by the readers of traces: read a JSON file with clear errors, and find a value under several names."""
 
 from __future__ import annotations
 

@@ -1,14 +1,10 @@
-"""Redaction before a trace leaves the machine, with a report of what was taken out.
+"""Redaction of a trace before it is shared, with a report of the texts that were replaced.
 
-Every occurrence becomes ``[email]`` or, with *keep_distinct*, ``[email:1]``: equal texts get equal marks within one
-trace, so that what mattered for the failure can still be followed. What is looked for stands in ``sensitive``.
-
-What should not leave a machine, by its form: keys, e-mail addresses, paths, network addresses, phone numbers.
-
-Text comes nested: JSON in JSON doubles backslashes and may escape slashes and signs, URLs encode ``@``, and base64 hides
-everything; all of these are looked for. Where a pattern has a group *value*, the rest of the match stays: in
-``password=...`` the name tells what was there. No pattern may look at a character more often than a few dozen times: tool
-outputs are megabytes.
+Every occurrence becomes ``[email]`` or, with *keep_distinct*, ``[email:1]``: equal texts get equal marks within a trace.
+The patterns find keys, e-mail addresses, paths, network addresses and phone numbers, also in nested text: JSON in JSON
+doubles backslashes and may escape slashes and signs, URLs encode ``@``, base64 is decoded. Of a pattern with a group
+*value*, as in ``password=...``, only the group is replaced. No pattern may look at a character more often than a few
+dozen times: tool outputs are megabytes.
 """
 
 from __future__ import annotations
@@ -88,7 +84,7 @@ PATTERNS: dict[str, tuple[str, ...]] = {
     "address": (_IPV4, _IPV6),
     "phone": (_PHONE,),
 }
-"""What is redacted by default, in the order in which it is looked for: what is taken first is seen by no later one."""
+"""The patterns of each kind, applied in this order; a later one does not see text that an earlier one replaced."""
 
 _BASE64 = re.compile(r"(?<![A-Za-z0-9+/_=-])[A-Za-z0-9+/_-]{16,}={0,2}(?![A-Za-z0-9+/_=-])")
 
@@ -106,7 +102,7 @@ def hidden_in_base64(text: str) -> Iterator[tuple[re.Match[str], str]]:
 
 
 class RedactionRules(Written):
-    """What to take out: *kinds* of PATTERNS, *patterns* of one's own by the name of their mark, *words* literally."""
+    """The texts to redact: *kinds* of PATTERNS, own regular expressions by the name of their mark, literal *words*."""
 
     kinds: tuple[str, ...] = Field(default=tuple(PATTERNS), description="built-in patterns, by name")
     patterns: dict[str, str] = Field(default_factory=dict, description="regular expressions of your own")
@@ -140,7 +136,7 @@ class RedactionRules(Written):
 
 
 class Redacted(Noun):
-    """One row of the report: how often texts of a kind were taken out, how many different ones, from which steps."""
+    """One row of the report: how many texts of a kind were replaced, how many distinct ones, in which steps."""
 
     kind: str
     count: int
@@ -157,9 +153,9 @@ def redact_trace(trace: Trace, rules: RedactionRules) -> tuple[Trace, list[Redac
 
 
 def hashed(trace: Trace) -> Trace:
-    """Return *trace* with every input and output replaced by a hash; agents, tools and times stay.
+    """Return *trace* with every input and output replaced by a hash; agents, tools and times are unchanged.
 
-    The hashes are keyed with a secret that is thrown away, so that short texts cannot be guessed from them.
+    The hashes are keyed with a secret that is discarded, so that short texts cannot be guessed.
     """
     secret = secrets.token_bytes(32)
 
@@ -192,7 +188,7 @@ def map_text(value: Any, edit: Callable[[str], str]) -> Any:
 
 
 class _Eraser:
-    """Applies rules to texts and counts what was taken out."""
+    """Applies rules to texts and counts the replaced ones."""
 
     def __init__(self, rules: RedactionRules) -> None:
         self._patterns, self._numbered = rules.compiled(), rules.keep_distinct

@@ -1,4 +1,4 @@
-"""Running the proxy: in the foreground of a command, or in a thread beside the code that wants it."""
+"""Runs the proxy in the foreground of a command, or in a thread."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def running_proxy(settings: ProxySettings, port: int = 0) -> Iterator[str]:
     listener, started, found = listen_on_port(port), threading.Event(), _Found()
 
     async def main() -> None:
-        """Serve until asked to end; note the loop and the event by which that is done."""
+        """Serve until the event `found.until` is set; store event and loop in `found` first."""
         found.until = asyncio.Event()
         found.loop = asyncio.get_running_loop()
         await serve(settings, listener, found.make_ready_callback(started), found.until)
 
     def target() -> None:
-        """Run the server in this thread; keep its error, and wake who waits for the start."""
+        """Run the server in this thread; store an error in `found`, and set `started` at the end."""
         try:
             with closing(listener), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(main())

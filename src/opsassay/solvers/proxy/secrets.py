@@ -1,4 +1,4 @@
-"""Keys never enter a record: headers that carry them are withheld, their text is replaced wherever it appears."""
+"""Removes keys from records: values of headers that contain keys are withheld, known keys are replaced in all texts."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ WITHHELD = b"[key]"
 UNREADABLE = b"[withheld: nobody can look for keys in this coding]"
 _TELLING_BYTES = 8
 _SEED = 4
-"""Bytes by which the beginning of a form is looked for."""
+"""Length of the prefix, in bytes, by which forms of a secret are first searched."""
 _PLACEHOLDERS = frozenset(files(__package__).joinpath("placeholders.txt").read_text(encoding="utf-8").split())
-"""Words of keys that nobody has to keep."""
+"""Words that make up dummy keys, which need no masking."""
 _SECRET_HEADER = re.compile(
     r"(?:^|[-_])(?:api[-_]?key|access[-_]?key|subscription[-_]key|auth|authorization|token|secret|password|credential|"
     r"cookie2?|session|signature)$",
@@ -36,17 +36,17 @@ _SECRET_QUERY = re.compile(
 
 
 class Secret(NamedTuple):
-    """A text that enters no record, in the *forms* in which it may be written, longest first, and what finds them."""
+    """A secret text: its encoded *forms*, longest first, and automata that find them."""
 
     forms: tuple[bytes, ...]
     finder: BytesAhoCorasick
     """Finds every form in one pass over the data, the longest of those that begin at one place."""
     seeds: tuple[tuple[bytes, ...], ...]
-    """Forms that share their first bytes."""
+    """The forms, grouped by their first `_SEED` bytes."""
     seeding: BytesAhoCorasick
-    """Finds the first bytes of each of *seeds*."""
+    """Finds the common first bytes of each group in *seeds*."""
     starts: frozenset[bytes]
-    """What is shorter than a seed and begins a form."""
+    """Beginnings of forms that are shorter than `_SEED` bytes."""
 
 
 def is_placeholder(key: str) -> bool:
@@ -79,7 +79,7 @@ def _encoded_forms(data: bytes) -> Iterator[bytes]:
     odd = {byte for byte in data if not chr(byte).isalnum() or byte > 127}
 
     def each(pattern: str, of: Collection[int]) -> bytes:
-        """Return the data with the bytes that are in *of* written by *pattern*."""
+        """Return the data with each byte in *of* written by the format *pattern*."""
         return b"".join(pattern.format(byte).encode() if byte in of else bytes([byte]) for byte in data)
 
     yield quote(data, safe="").encode()
@@ -125,16 +125,16 @@ def mask(data: bytes, masks: Sequence[Secret]) -> bytes:
 
 
 def mask_coded(data: bytes, masks: Sequence[Secret], encoding: str) -> bytes:
-    """Return a content-encoded body if no secret of *masks* is in it, else a withheld mark; plain bodies are masked."""
+    """Return the body *data* of Content-Encoding *encoding* with secrets masked; a coded one is withheld if it has any."""
     stream = StreamMask(masks, encoding)
     return stream.feed(data) + stream.rest()
 
 
 class StreamMask:
-    """Masks a body that comes in chunks, also where a key is split between two of them.
+    """Masks a body that arrives in chunks, also where a key is split between two of them.
 
-    The end of a chunk that could be the beginning of a key is given with the next chunk. A coded body cannot be masked
-    in place: from the chunk on in which a key appears inside, or which cannot be decoded, it is withheld.
+    The end of a chunk that may be the beginning of a key is returned with the next chunk. A coded body cannot be masked in
+    place: it is withheld from the chunk on whose decoded bytes have a key, or which cannot be decoded.
     """
 
     def __init__(self, masks: Sequence[Secret], encoding: str = "") -> None:
@@ -146,7 +146,7 @@ class StreamMask:
         self._begun = self._withheld = False
 
     def feed(self, chunk: bytes) -> bytes:
-        """Return the bytes, with those of *chunk*, that may be recorded now without part of a secret."""
+        """Return the bytes of this and earlier chunks that may be recorded now, masked, without the start of a secret."""
         if not self._masks:
             return chunk
         if self._coded:
@@ -157,7 +157,7 @@ class StreamMask:
         return data[: len(data) - keep]
 
     def rest(self) -> bytes:
-        """Return the last bytes of the body; withheld when they are most of a secret."""
+        """Return the bytes held back at the end of the body; a mark instead if they are most of a secret."""
         begun = self._longest_overlap(self._inside if self._coded else self._held)
         held, self._held = self._held, b""
         return held if begun < _TELLING_BYTES else WITHHELD

@@ -1,8 +1,8 @@
-"""The proxy process: agents speak to it as to the API itself; it records, answers or edits, and never delays a stream.
+"""The proxy: agents call it instead of the LLM API; it records, answers or edits requests, and streams without delay.
 
-Order of every request: it is attributed by its token, recorded, sent on; every piece of the answer is handed to the
-operating system before it leaves for the client. Method, query and body go on unchanged; the agent's token is replaced
-by the real key. The answer keeps its status line, headers in their order and case, and its bytes.
+Each request is attributed to a session by its token, recorded, and forwarded; each chunk of the answer is recorded
+before it is sent to the client. Method, query and body are unchanged; the real key replaces the agent's token. The
+answer's status line, headers (order and case) and bytes are unchanged.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ _log = Log(__name__)
 
 @dataclass(frozen=True)
 class ProxySettings:
-    """Where the proxy sends requests and keeps its record.
+    """Where the proxy sends requests and stores its record.
 
-    *key* is the real key, which stays here. *idle_s* is how long the upstream may be silent. *policy* makes the policy
-    of each session. *socket* is a Unix socket that is served beside the port. *passed_on* are the only headers, in small
+    *key* is the real API key, never recorded. *idle_s* is how long the upstream may be silent. *policy* makes the policy
+    of each session. *socket* is a Unix socket that is served besides the port. *passed_on* are the only headers, in small
     letters, that go upstream; all when None. Clocks are ns.
     """
 
@@ -101,7 +101,7 @@ class _Session:
 
 @dataclass
 class _Call:
-    """One request on its way; nothing in the record holds *masks*: its token, and the real key."""
+    """One request in progress; *masks*, its token and the real key, are removed from the record."""
 
     id: str
     session: _Session
@@ -276,7 +276,7 @@ class ProxyServer:
         return await self._complete_call(call, response, headers)
 
     def _abort_answer(self, call: _Call, response: web.StreamResponse, outcome: str, error: str) -> web.StreamResponse:
-        """Close the agent's connection amid the body, as the upstream did; note *outcome* and *error* of the call."""
+        """Close the agent's connection before the body's end, as the upstream did; store *outcome* and *error* in *call*."""
         call.outcome, call.error = outcome, error
         _log.warning("answer broken off", call=call.id, outcome=outcome, reason=error)
         if call.request.transport is not None:
@@ -368,7 +368,7 @@ def lock(directory: Path) -> Iterator[None]:
 async def serve(
     settings: ProxySettings, listener: socket.socket, ready: Callable[[int], None], until: asyncio.Event
 ) -> None:
-    """Serve on *listener* until the event *until* is set; *ready* is called with the port first."""
+    """Serve on *listener* until the event *until* is set; call *ready* with the port once it listens."""
     proxy = ProxyServer(settings)
     with lock(settings.directory):
         await proxy.open()

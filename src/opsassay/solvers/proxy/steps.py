@@ -1,6 +1,6 @@
-"""Pre-processing of raw records into steps: agent names by pattern, ids by first appearance, plain or tool-mediated.
+"""Parses records into steps: agent names by pattern, agent ids by first appearance, plain or tool-mediated.
 
-Source: TraceElephant, App. A.3. Nothing is inferred: a name is what a header or marker in the text says.
+Source: TraceElephant, App. A.3. Agent names are only read from headers and markers, never inferred.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def strip_role_suffix(name: str) -> str:
 
 
 def speaker(text: str) -> str | None:
-    """Return the name in a leading ``Planner: ...``, None when the text does not begin with one."""
+    """Return the name "Planner" from a leading ``Planner: ...``, None when *text* does not begin with one."""
     match = _SPEAKER.match(text)
     if match is None or match[1] in _NOT_NAMES:
         return None
@@ -72,7 +72,7 @@ def render_messages(messages: Sequence[tuple[str, str]]) -> str:
 def split_messages(context: str) -> list[tuple[str, str]]:
     """Return the (role, text) pairs in *context*, as `render_messages` writes them; text before any role is "user".
 
-    A text that holds an empty line and then a line such as ``[user]`` is cut there too.
+    A text with an empty line followed by a line such as ``[user]`` is split there too.
     """
     first, *rest = _MESSAGE.split(context)
     return ([("user", first)] if first else []) + list(zip(rest[::2], rest[1::2], strict=True))

@@ -1,6 +1,6 @@
-"""Tokens: an agent gets one for its run instead of the real key; requests are attributed by it, and by nothing else.
+"""Tokens that agents use instead of the real API key; they attribute each request to its session.
 
-Only their hashes are kept, in ``DIR/tokens.jsonl``.
+``DIR/tokens.jsonl`` stores their hashes only.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def issue_token(directory: Path, session: str) -> str:
 
 
 class Tokens:
-    """The tokens issued for *directory*; ones issued while the proxy runs are found too."""
+    """The tokens issued for *directory*, including those issued while the proxy runs."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / TOKENS

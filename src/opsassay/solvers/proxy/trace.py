@@ -1,4 +1,4 @@
-"""From a recorded session to the Trace: one step per LLM call, tool results read from the requests that follow."""
+"""Makes the Trace of a recorded session: one step per LLM call, tool results read from later requests."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from opsassay.solvers.proxy.exchanges import Exchange
 from opsassay.solvers.proxy.steps import AgentIds, persona, render_messages, speaker
 
 _NUMBERS = re.compile(r"\b(?=[0-9a-f-]*\d)[0-9a-f-]{8,}\b|\d+")
-"""Numbers, dates and ids: an agent's prompt may have the time of the day in it."""
+"""Numbers, dates and ids, which are ignored when prompts of agents are compared."""
 
 
 def trace_of(exchanges: Sequence[Exchange], session: str) -> Trace:
-    """Return the Trace of a recorded session; requests that are no LLM calls are no steps."""
+    """Return the Trace of the recorded *session*; only LLM calls become steps."""
     calls = [_RecordedCall(asked, exchange.answer(), exchange) for exchange in exchanges if (asked := exchange.asked())]
     later, ids = LaterRequests(calls), AgentIds()
     steps = []

@@ -1,4 +1,4 @@
-"""HTTP as the proxy speaks it: which headers go on, answers with the headers of the upstream alone, errors of its own."""
+"""HTTP of the proxy: the headers that it forwards, relayed answers, and its own errors."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _RETRIED_LIKE_A_LOST_CONNECTION = frozenset({502, 504})
 
 
 class Relayed(web.StreamResponse):
-    """An answer with exactly the headers of the upstream: the server adds none of its own.
+    """An answer with exactly the headers of the upstream.
 
-    What came in chunks leaves in chunks, but for a client of HTTP/1.0: it learns the end by the end of its connection.
+    A chunked answer is sent chunked; for an HTTP/1.0 client the connection closes at its end.
     """
 
     def __init__(self, request: web.BaseRequest, status: int, reason: str, headers: CIMultiDict[str]) -> None:
@@ -52,7 +52,7 @@ class Relayed(web.StreamResponse):
 def outgoing_headers(
     request: web.BaseRequest, key: str | None, passed_on: frozenset[str] | None = None
 ) -> CIMultiDict[str]:
-    """Return the headers to forward: *key* as the API key, no hop-by-hop headers, only *passed_on* if given."""
+    """Return the headers to forward: *key* as API key, no hop-by-hop headers, only *passed_on* (lower case) unless None."""
     headers = CIMultiDict(
         (as_text(name), as_text(value))
         for name, value in request.raw_headers

@@ -1,4 +1,4 @@
-"""Copying folders into the seal and out of it: plain files and folders only, whatever else an agent may have left."""
+"""Copies folders into and out of the sandbox: plain files and folders only."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 MOST_FILES = 10_000
 MOST_DEPTH = 32
 NOTED = 20
-"""Of more than so many things that were not collected, the first are named."""
+"""Most entries left out that are named; the rest is counted."""
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -1,4 +1,4 @@
-"""The last steps of the agent's process before its command: another user, nothing to become, little to use."""
+"""The last steps of the agent's process before its command: another user, no capabilities, system call filter, limits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ USER_INSIDE = 1000
 
 
 REPORT = 3
-"""The descriptor through which a failure is reported; the start of the command closes it."""
+"""The file descriptor for the report of a failure; it closes when the command starts."""
 
 
 def become_and_run(plan: dict[str, Any], outer_uid: int | None) -> None:
@@ -49,7 +49,7 @@ def become_and_run(plan: dict[str, Any], outer_uid: int | None) -> None:
 
 
 def enter_user_namespace(kinds: int) -> None:
-    """Enter new namespaces: of users, with this user alone as USER_INSIDE, and of the CLONE_* flags *kinds*."""
+    """Enter a new user namespace, in which only this user exists (as USER_INSIDE), and new ones of the CLONE_* *kinds*."""
     uid, gid = os.geteuid(), os.getegid()
     kernel.unshare(kernel.NEW_USER | kinds)
     kernel.set_dumpable(dumpable=True)  # a change of user took it, and with it the right to write the maps

@@ -1,4 +1,4 @@
-"""The control group of a seal: made by the runner, removed by the warden, or by a later seal if both were killed."""
+"""The cgroup of a sandbox: made by the runner, removed by the supervisor, or by a later run if both were killed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _numbers = itertools.count()
 
 @functools.cache
 def groups_for_seals() -> Groups | None:
-    """Return where cgroups for sandboxes can be made, None where they cannot; looked up once per process."""
+    """Return where cgroups for sandboxes can be made, None where they cannot; found once per process."""
     return find_groups()
 
 
@@ -28,7 +28,7 @@ def memory_is_held() -> bool:
 
 
 def make_group(cpu_cores: float | None, memory_bytes: int) -> list[str]:
-    """Make a cgroup with these limits, remove those of dead runners; return its folders, [] where none can be made."""
+    """Make a cgroup with these limits and remove those of dead runners; return its folders, [] where none can be made."""
     groups = groups_for_seals()
     if groups is None:
         return []

@@ -1,8 +1,7 @@
-"""The inside: namespaces, a root of its own with read-only system folders, and process 1 that reaps.
+"""The inside of the sandbox: namespaces, a root with read-only system folders, and process 1, which reaps children.
 
-Written for two callers, root and anyone: root's init makes the mounts as root and its agent becomes another user; anyone's
-is in a user namespace already. The agent then enters a user namespace of its own in either case, so that it owns none of
-the namespaces that it is in.
+As root, the init mounts as root and the agent becomes another user; as another user, the init is in a user namespace
+already. In both cases the agent enters a further user namespace, so that it owns none of its other namespaces.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ from opsassay.solvers.sandbox import confine, kernel
 from opsassay.solvers.sandbox.collect import copy_in
 
 HOST = "/old"
-"""Where the machine's root is while the new one is being built."""
+"""The path of the machine's root while the new root is built."""
 
 NEW = "/new"
 
 NOTHING = "/nothing"
-"""An empty folder: what is laid over a folder of the machine that is shown."""
+"""An empty folder, the lower layer of overlays over folders of the machine."""
 
 COPIED_BYTES = 1 << 20
-"""Files up to this size are copied instead of mounted; the new root holds 16 MiB."""
+"""The size up to which files are copied instead of mounted; the new root has 16 MiB."""
 
 SYSTEM_FOLDERS = (
     *(f"/usr/{name}" for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32", "libexec", "share")),
@@ -40,7 +39,7 @@ SYSTEM_FOLDERS = (
 )
 
 OWN_FOLDERS = frozenset({"/proc", "/sys", "/dev", "/tmp", "/work", "/view", "/run"})  # noqa: S108 - the seal's own
-"""What a root of somebody else's never shows."""
+"""Folders that are never taken from another root."""
 
 DEVICES = ("null", "zero", "full", "random", "urandom")
 
@@ -286,7 +285,7 @@ def _is_in_new_root(target: Path) -> bool:
 
 
 def _hide_paths(paths: list[str]) -> list[str]:
-    """Mount something empty over those of *paths* that exist in the new root; return the mounts of folders."""
+    """Mount an empty folder or file over each of *paths* that exists in the new root; return the mounts of folders."""
     emptied = []
     for path in paths:
         target = Path(NEW + path)

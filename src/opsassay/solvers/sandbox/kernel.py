@@ -1,4 +1,4 @@
-"""The system calls that the seal is made of and that Python 3.11 does not offer."""
+"""The system calls of the sandbox that Python 3.11 does not offer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the warden does with a control group, given as its folders; like all of the warden without slow imports."""
+"""Operations of the supervisor on a cgroup, given as its folders, without slow imports."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def killed_for_memory(group: list[str]) -> bool:
 
 
 def remove(group: list[str]) -> None:
-    """Remove the cgroup folders *group*, retrying for `EMPTY_WITHIN_S` seconds while processes end; [] is fine."""
+    """Remove the cgroup folders *group*, retrying for `EMPTY_WITHIN_S` seconds while processes end; [] does nothing."""
     give_up = time.monotonic() + EMPTY_WITHIN_S
     for folder in group:
         while Path(folder).exists() and time.monotonic() < give_up:

@@ -1,7 +1,7 @@
-"""Connections made inside the seal, carried to Unix sockets outside it, byte by byte.
+"""Relays connections from inside the sandbox to Unix sockets outside, byte by byte.
 
-The listening sockets were made inside and handed out; the relay stands outside, so that a server needs no permissions for
-the agent's user, sees no descriptors from it, and the agent finds no process of ours to disturb.
+The listening sockets are made inside, the relay runs outside: a server needs no permissions for the agent's user and
+gets no descriptors from it, and the agent finds no relay process to disturb.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import threading
 from contextlib import suppress
 
 MOST_CONNECTIONS = 64
-"""At the same time, of one listening socket; further ones wait."""
+"""Most connections at the same time per listening socket; further ones wait."""
 
 CHUNK_BYTES = 2**16
 

@@ -1,4 +1,4 @@
-"""The entry to the seal: what to run, what to hand to it, what it may use, and how it ended."""
+"""The interface of the sandbox: the command to run, its files, sockets and limits, and how it ended."""
 
 from __future__ import annotations
 
@@ -26,13 +26,12 @@ _OWN_PLACES = ("/proc", "/dev", "/view", "/run", "/etc")
 
 @dataclass(frozen=True)
 class SandboxLimits:
-    """What one command may use, with all the processes that it starts.
+    """The limits of one command with all the processes that it starts.
 
-    *memory_bytes* is held by a control group where one can be made, for all together; elsewhere it bounds the address
-    space of each process, unless *address_space_bytes* or *data_bytes* says otherwise; *data_bytes* bounds what each may
-    write into of its own, for programs that reserve more addresses than they use memory, as Go's do. *work_bytes* and
-    *work_files* bound /work, /tmp and /dev/shm each; *collect_bytes* what is copied out of /work; *output_bytes* what is
-    kept of each stream's end.
+    *memory_bytes* limits all processes together where a cgroup can be made; elsewhere it bounds the address space of each
+    process, unless *address_space_bytes* or *data_bytes* does; *data_bytes* bounds each process's writable private memory,
+    for programs that reserve more addresses than they use, as Go's do. *work_bytes* and *work_files* bound /work, /tmp
+    and /dev/shm each; *collect_bytes* the files copied out of /work; *output_bytes* the recorded end of each stream.
     """
 
     wall_clock_s: float = 600.0
@@ -51,10 +50,10 @@ class SandboxLimits:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a sealed command ended: by itself, with an *exit_code*, or by a *signal*, and at which *limit*, if any.
+    """How a sandboxed command ended: with an *exit_code* or by a *signal*, and at which *limit*, if any.
 
-    *reason* is one sentence. *left_behind* names what was in /work and is not in the work folder, and why. One that could
-    not be *started* has exit code 127, as in a shell.
+    *reason* is one sentence. *left_behind* names entries of /work that were not copied out, and why. A command that could
+    not start (*started* False) has exit code 127, as in a shell.
     """
 
     exit_code: int | None
@@ -70,14 +69,13 @@ class Ended:
 
 @dataclass(frozen=True)
 class Sandbox:
-    """What a sealed command is handed, and nothing else.
+    """The files, sockets, environment and limits of a sandboxed command; it gets nothing else.
 
-    *view* is copied to /view, read-only; *work* to /work, its home, and what the command leaves there back into *work*.
-    *sockets* are offered as /run/opsassay/NAME.sock, and *ports* of 127.0.0.1 lead to the socket that they name.
-    *environment* is all of the command's environment. *readable* shows more of the machine: place inside to folder or
-    file. *hidden* folders and files are not shown, even where a folder above them is. What lies in the folder *host* is
-    laid over the root: its etc/fstab is /etc/fstab inside, and a file in a folder of the machine's takes the place of the
-    one that is there, if one is. *root* is a folder whose content is shown in the place of the machine's system folders.
+    *view* is copied to /view, read-only; *work* to /work, its home, whose files are copied back into *work* at the end.
+    *sockets* are offered as /run/opsassay/NAME.sock, and *ports* of 127.0.0.1 lead to the named socket. *environment* is
+    the whole environment. *readable* shows more of the machine: path inside to file or folder. *hidden* folders and files
+    are not shown, even below a shown folder. The files of the folder *host* are placed over the root: its etc/fstab is
+    /etc/fstab inside. *root* is a folder whose content replaces the machine's system folders.
     """
 
     view: Path
@@ -221,7 +219,7 @@ def _why_sealing_fails() -> str | None:
 
 
 def own_hidden() -> list[Path]:
-    """Return the folders to hide from agents: OpsAssay's package, its environment, site-packages."""
+    """Return the folders that agents must not see: OpsAssay's package, its environment, site-packages."""
     prefixes = {sys.base_prefix, "/usr", "/usr/local"}
     packages = [path for prefix in prefixes for path in Path(prefix).glob("lib/python*/*-packages")]
     return [_PACKAGE, *packages, *([Path(sys.prefix)] if sys.prefix != sys.base_prefix else [])]

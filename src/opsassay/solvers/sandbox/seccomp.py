@@ -1,9 +1,9 @@
-"""The filter of system calls that every process in the seal is under, as a BPF program written by hand.
+"""The seccomp filter of system calls of every process in the sandbox, a BPF program written by hand.
 
-A list of what is refused, not of what is allowed: agents are of any language. What is refused is what could reach into
-another process, make or enter a namespace, change mounts, keys, modules, clocks or the kernel's own program, and kinds of
-sockets that no network namespace bounds (AF_VSOCK reaches the hypervisor). Refused calls fail with EPERM; `clone3`, whose
-flags lie in memory where a filter cannot read, with ENOSYS, so that C libraries fall back to `clone`.
+It lists refused calls, not allowed ones, since agents may be in any language: calls that reach into another process,
+make or enter a namespace, change mounts, keys, modules, clocks or the kernel, and sockets that no network namespace
+bounds (AF_VSOCK reaches the hypervisor). They fail with EPERM; `clone3`, whose flags a filter cannot read, with ENOSYS,
+so that C libraries fall back to `clone`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _NAMESPACE_FLAGS = (
 )
 
 REFUSED: dict[str, tuple[int | None, int | None]] = {}
-"""Each refused call with its numbers on x86_64 and on aarch64, None where there is none; `refused_calls.txt` has them."""
+"""Each refused call in `refused_calls.txt` with its numbers on x86_64 and on aarch64, None where it does not exist."""
 for _line in Path(__file__).with_name("refused_calls.txt").read_text(encoding="ascii").splitlines():
     _name, *_numbers = _line.split()
     _x86, _arm = (None if number == "-" else int(number) for number in _numbers)

@@ -1,7 +1,7 @@
-"""The warden: a process beside the runner, outside the seal, that opens it, watches it and leaves nothing behind.
+"""The supervisor: a process outside the sandbox that starts it, watches it and cleans up.
 
 It reads its plan as one line of JSON from standard input and writes its report, one JSON object, to the descriptor that
-the plan names. It ends the seal when standard input closes, when the runner's process ends, and at the wall clock.
+the plan names. It ends the sandbox when standard input closes, when the runner's process ends, and at the time limit.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from opsassay.solvers.sandbox import init, members, relay
 from opsassay.solvers.sandbox.collect import copy_out
 
 PRIVATE_USERS = 0x70000000
-"""Users from here on belong to no account and no container: each warden takes the two that its own pid names."""
+"""User ids from here on belong to no account or container; each supervisor uses two, computed from its pid."""
 
 BUILDING_S = 30.0
-"""So long the root may take to be built."""
+"""Seconds that building the root may take."""
 
 ENDING_S = 10.0
-"""So long the kernel may take to end all processes of the seal."""
+"""Seconds that the kernel may take to end all processes of the sandbox."""
 
 _CAP_SYS_ADMIN = 21
 
@@ -46,7 +46,7 @@ def main() -> None:
 
 
 class SandboxSupervisor:
-    """One seal from its opening to its end."""
+    """One sandbox from its start to its end."""
 
     def __init__(self, plan: dict[str, Any]) -> None:
         self.plan = plan

@@ -1,4 +1,4 @@
-"""What a command prints, read to its end; no more than the last bytes are kept."""
+"""Reads the output of a command to its end and stores only the last bytes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _LOOK_S = 0.2
 
 
 class Tail:
-    """Reads *stream* in a thread of its own and drops all but the last *kept_bytes*; asking for the text closes it."""
+    """Reads *stream* in a thread and drops all but the last *kept_bytes*; `text` returns them and closes the stream."""
 
     def __init__(self, stream: IO[bytes], kept_bytes: int) -> None:
         self._stream, self._most = stream, kept_bytes

@@ -1,4 +1,4 @@
-"""Models: what an agent asks. Scripted and replayed ones need no network and no key; one speaks to any endpoint."""
+"""Models that agents ask: scripted and replayed ones, without network and key, and those behind an endpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a conversation with a model is made of, and the protocol of every model."""
+"""The messages and replies of a conversation with a model, and the protocol of every model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Broken = Literal["garbage", "half", "hang"]
 
 
 class ModelError(OperationError):
-    """A model gave no answer: with the HTTP *status*, or without one when there was no whole answer at all."""
+    """A model gave no reply: with the HTTP *status*, None when no whole response came; *pause_s* is its Retry-After."""
 
     def __init__(self, message: str, status: int | None = None, pause_s: float | None = None) -> None:
         self.status, self.pause_s = status, pause_s
@@ -24,12 +24,12 @@ class ModelError(OperationError):
 
     @property
     def passing(self) -> bool:
-        """Whether the call may succeed when repeated: after a rate limit, server error or broken connection."""
+        """Whether the call may succeed when repeated: after a rate limit, timeout, server error or broken connection."""
         return self.status is None or self.status in {408, 409, 429} or self.status >= 500
 
 
 class ToolRequest(Noun):
-    """A tool that the model wants to be called."""
+    """A call of a tool that the model asks for."""
 
     id: str = ""
     tool: str
@@ -46,14 +46,14 @@ class Message(Noun):
 
 
 COUNTED = ("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens")
-"""The tokens that have a price of their own; those of caches are parts of the input."""
+"""The kinds of tokens with their own price; input_tokens includes both kinds of cached tokens."""
 
 
 class Reply(Noun):
-    """What a model answers.
+    """A model's reply.
 
-    A script may play failures: *error_status* is the HTTP status of one; *broken* an answer that is none (garbage), one
-    that ends in the middle (half), or one that never comes (hang).
+    A scripted reply may be a failure: *error_status* is its HTTP status; *broken* is "garbage" (no JSON), "half" (cut off)
+    or "hang" (never sent).
     """
 
     text: str = ""
@@ -73,7 +73,7 @@ class Reply(Noun):
 
 
 def reply_of(answer: ModelAnswer) -> Reply:
-    """Return *answer*, parsed from an API's response, as the model's reply."""
+    """Return *answer*, parsed from an API's response, as a `Reply`."""
     return Reply(
         text=answer.text,
         tool_requests=tuple(ToolRequest(id=u.id, tool=u.tool, arguments=u.arguments) for u in answer.tool_uses),
@@ -82,7 +82,7 @@ def reply_of(answer: ModelAnswer) -> Reply:
 
 
 class Model(Protocol):
-    """Anything that answers messages."""
+    """Anything that replies to messages."""
 
     @property
     def name(self) -> str:
@@ -92,5 +92,5 @@ class Model(Protocol):
     def complete(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, temperature: float | None = None
     ) -> Reply:
-        """Return the model's reply to *messages*, given *tools*; raises ModelError (or OperationError) for none."""
+        """Return the reply to *messages*, which may call *tools*; raises ModelError or OperationError when none comes."""
         ...

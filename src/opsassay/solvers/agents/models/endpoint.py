@@ -1,4 +1,4 @@
-"""A model behind any endpoint that speaks OpenAI chat completions: OPENAI_BASE_URL and OPENAI_API_KEY say which."""
+"""A model behind an endpoint of OpenAI chat completions, given by OPENAI_BASE_URL and OPENAI_API_KEY."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from opsassay.solvers.agents.models.scripted import count_tokens
 from opsassay.solvers.proxy.apis.chat import read_answer
 
 DEFAULT_BASE_URL = "https://api.openai.com/v1"
-"""Where models are when OPENAI_BASE_URL says nothing."""
+"""The base URL without OPENAI_BASE_URL."""
 
 
 def base_url_set() -> str:
@@ -36,9 +36,9 @@ def parts_of(url: str) -> tuple[str, str, int]:
 
 
 class EndpointModel:
-    """The model *name* at *base_url*; *retries* are those of the SDK, with its growing pauses.
+    """The model *name* at *base_url*; *retries* are repeated requests of the SDK, after growing pauses.
 
-    *answer_tokens* is sent as ``max_tokens`` where it is given.
+    *answer_tokens* is sent as ``max_tokens``, None sends none.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class EndpointModel:
     def complete(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, temperature: float | None = None
     ) -> Reply:
-        """Return the model's reply to *messages*, given *tools*; raises ModelError without a valid response."""
+        """Return the model's reply to *messages*, which may call *tools*; raises ModelError without a valid response."""
         import openai
 
         further: dict[str, Any] = {"temperature": temperature} if temperature is not None else {}

@@ -1,4 +1,4 @@
-"""Models by the name that a command takes."""
+"""The model that a name on the command line stands for."""
 
 from __future__ import annotations
 
@@ -37,10 +37,9 @@ def model_named(name: str, *, retries: int = 2, timeout_s: float = 120.0, answer
 
 
 def require_endpoint(model: str) -> None:
-    """Raise UserError unless *model* needs no endpoint, or the endpoint at OPENAI_BASE_URL accepts connections.
+    """Raise UserError unless *model* is scripted or replayed, or OPENAI_BASE_URL accepts connections.
 
-    For commands, before they begin: without it every single run would use up its tries first. Behind a web proxy nothing
-    is tried.
+    Commands call it before they start; behind a web proxy it tries nothing.
     """
     if model.partition(":")[0] in FREE:
         return

@@ -1,4 +1,4 @@
-"""A model that answers from a session which the proxy recorded, and never invents."""
+"""A model that repeats the replies of a session that the proxy recorded."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from opsassay.solvers.proxy.exchanges import Exchange, read_session
 
 
 class ReplayedModel:
-    """Gives the recorded answer to equal messages, in the recorded order, each once."""
+    """Replies to messages as recorded for equal messages, in the recorded order, each reply once."""
 
     def __init__(self, exchanges: Sequence[Exchange], name: str = "replayed") -> None:
         self.name = name
@@ -33,7 +33,7 @@ class ReplayedModel:
     def complete(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, temperature: float | None = None
     ) -> Reply:
-        """Return the recorded reply to equal *messages*; raises OperationError when none is left."""
+        """Return the next recorded reply to equal *messages*; raises OperationError when none is left."""
         del tools, temperature
         waiting = self._waiting.get(json.dumps([(message.role, text_of(message)) for message in messages]))
         if not waiting:
@@ -44,6 +44,6 @@ class ReplayedModel:
 
 
 def text_of(message: Message) -> str:
-    """Return the text of *message* followed by its tool calls, as recorded requests contain it."""
+    """Return the text of *message*, then "[calls TOOL ARGUMENTS]" for each tool call, as recorded requests write them."""
     called = [f"[calls {request.tool} {request.arguments}]" for request in message.tool_requests]
     return "\n".join(filter(None, [message.content, *called]))

@@ -1,10 +1,10 @@
-"""A model that answers by a script: the same messages always get the same answer.
+"""A model that replies by a script: equal messages get equal replies.
 
-A script is a function over messages, or a YAML file of rules, of which the first that fits answers::
+A script is a function of messages, or a YAML file of rules; the first rule that matches replies::
 
     rules:
-      - when: "Which step"      # a regular expression, looked for in the last message
-        after: "Verifier"       # and one looked for anywhere in the conversation (optional)
+      - when: "Which step"      # a regular expression, searched in the last message
+        after: "Verifier"       # another, searched in the whole conversation (optional)
         reply: "Step 3"
       - when: ".*"
         tool: {tool: search, arguments: {q: x}}
@@ -81,14 +81,14 @@ class Script(Written):
 
 
 class ScriptedModel:
-    """Answers by *respond*; counts a token for every four characters."""
+    """Replies by the function *respond*; estimates a token per four characters."""
 
     def __init__(self, respond: Respond, name: str = "scripted") -> None:
         self._respond, self.name = respond, name
 
     @classmethod
     def from_file(cls, path: Path) -> ScriptedModel:
-        """Return the model that the script at *path* describes; raises UserError, ConfigError."""
+        """Return the model of the script at *path* (YAML or Python); raises UserError, ConfigError."""
         return cls(respond_of(path), f"scripted:{path.name}")
 
     def complete(
@@ -105,7 +105,7 @@ class ScriptedModel:
 
 
 def count_tokens(reply: Reply, messages: Sequence[Message]) -> Reply:
-    """Return *reply* with token counts estimated at four characters a token, unless it has some."""
+    """Return *reply* with token counts estimated at four characters a token, unless it has counts."""
     if reply.input_tokens or reply.output_tokens:
         return reply
     asked = sum(len(message.content) for message in messages)
@@ -135,7 +135,7 @@ def respond_of(path: Path) -> Respond:
 
 @contextmanager
 def running_upstream(name: str) -> Iterator[str]:
-    """Yield a base URL for *name*: a scripted server started here for ``scripted:FILE``, else *name* itself, a URL."""
+    """Yield a base URL for *name*: of a scripted server run during the block for ``scripted:FILE``, else *name* itself."""
     kind, _, rest = name.partition(":")
     if kind != "scripted":
         yield name

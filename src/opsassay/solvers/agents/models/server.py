@@ -1,7 +1,7 @@
-"""A scripted model behind real HTTP: OpenAI chat completions and responses, Anthropic messages, Gemini, streamed or not.
+"""A scripted model behind HTTP: OpenAI chat completions and responses, Anthropic messages, Gemini, streamed or not.
 
-``python -m opsassay.solvers.agents.models.server SCRIPT.yaml --port 8000`` serves a script; agents under test need their
-base URL changed and nothing else. Equal requests get equal bytes.
+``python -m opsassay.solvers.agents.models.server SCRIPT.yaml --port 8000`` serves a script; agents under test only need
+its base URL. Equal requests get equal bytes.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _ROLES = {
 
 
 class ScriptedServer:
-    """Answers requests by *respond*."""
+    """Answers HTTP requests of LLM APIs by the function *respond*."""
 
     def __init__(self, respond: Respond) -> None:
         self._respond = respond
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer one request of an LLM API with the script's reply; 404 for another path, 400 when no rule fits."""
+        """Answer one request of an LLM API with the script's reply; 404 for an unknown path."""
         body = await request.content.read()
         api, asked = api_of(request.method, request.path_qs), json_object(body)
         if request.method == "GET" and request.path.endswith("/models"):
@@ -78,7 +78,7 @@ class ScriptedServer:
     async def _send_broken_reply(
         self, request: web.BaseRequest, api: ModelApi, reply: Reply, model: str, id_: str, *, streamed: bool
     ) -> web.StreamResponse:
-        """Send the invalid answer that the scripted *reply* wants: text that is no JSON, half a reply, or nothing."""
+        """Send the invalid answer that `reply.broken` names: text that is no JSON, half a reply, or nothing for an hour."""
         if reply.broken == "garbage":
             return web.Response(body=b"<html>\xff\xfe it is not you, it is us", content_type="application/json")
         if reply.broken == "hang":
@@ -111,7 +111,7 @@ class ScriptedServer:
 
 
 async def serve(server: ScriptedServer, port: int, ready: Callable[[int], None], until: asyncio.Event) -> None:
-    """Serve on 127.0.0.1 until *until* is set; *port* 0 is any free one; *ready* is called with the port first."""
+    """Serve on 127.0.0.1 until *until* is set; call *ready* with the port once it listens; *port* 0 takes a free one."""
     runner = web.ServerRunner(web.Server(server.handle, access_log=None), shutdown_timeout=1.0)
     await runner.setup()
     try:

@@ -1,4 +1,4 @@
-"""Answers as the LLM APIs write them, whole and as the events of a stream; ids are those of the request's hash."""
+"""Replies in the forms of the LLM APIs, as one JSON body or as the events of a stream."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 from opsassay.solvers.agents.models.base import Reply
 
 CREATED_S = 1_700_000_000
-"""The time that scripted answers bear, so that equal requests get equal bytes."""
+"""The creation time (Unix, s) of every scripted answer, so that equal requests get equal bytes."""
 _PIECE = 24
 
 
 def response_body(api: str, reply: Reply, model: str, id_: str) -> dict[str, Any]:
-    """Return the JSON body with id *id_* of a non-streamed answer; *api* is chat, responses, messages or gemini."""
+    """Return *reply* as the JSON body with id *id_* that *api* (chat, responses, messages or gemini) sends unstreamed."""
     return {
         "chat": _chat_completion,
         "responses": _response_object,
@@ -24,13 +24,13 @@ def response_body(api: str, reply: Reply, model: str, id_: str) -> dict[str, Any
 
 
 def stream(api: str, reply: Reply, model: str, id_: str) -> Iterator[bytes]:
-    """Yield the server-sent events of a streamed answer with id *id_*; *api* is as in `response_body`."""
+    """Yield *reply* as the server-sent events that *api* (chat, responses, messages or gemini) streams, with id *id_*."""
     makers = {"chat": _chat_events, "responses": _response_events, "messages": _message_events, "gemini": _parts_events}
     return makers[api](reply, model, id_)
 
 
 def problem(api: str, status: int, message: str) -> dict[str, Any]:
-    """Return the JSON body of an error with HTTP *status*; *api* is chat, responses, messages or gemini."""
+    """Return the JSON body of an error with HTTP *status* as *api* (chat, responses, messages or gemini) sends it."""
     kind = "rate_limit_error" if status == 429 else "api_error"
     if api == "gemini":
         return {"error": {"code": status, "message": message, "status": "INTERNAL" if status >= 500 else "UNAVAILABLE"}}
@@ -39,7 +39,7 @@ def problem(api: str, status: int, message: str) -> dict[str, Any]:
 
 
 def _chat_completion(reply: Reply, model: str, id_: str) -> dict[str, Any]:
-    """Return *reply* as a whole answer of OpenAI's chat completions."""
+    """Return *reply* as the whole JSON body of OpenAI's chat completions."""
     message: dict[str, Any] = {"role": "assistant", "content": reply.text or None, "refusal": None}
     if reply.tool_requests:
         message["tool_calls"] = [
@@ -56,7 +56,7 @@ def _chat_events(reply: Reply, model: str, id_: str) -> Iterator[bytes]:
     head = _chat_head(model, id_, "chat.completion.chunk")
 
     def chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
-        """Return one event whose only choice has this *delta*, and *finish* as the reason at the end."""
+        """Return one event with *delta* in its only choice; *finish* is the finish reason of the last one."""
         return _format_event(head | {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})
 
     yield chunk({"role": "assistant", "content": ""})
@@ -176,7 +176,7 @@ def _item_events(index: int, item: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _message_object(reply: Reply, model: str, id_: str) -> dict[str, Any]:
-    """Return *reply* as a whole answer of Anthropic's Messages API."""
+    """Return *reply* as the whole JSON body of Anthropic's Messages API."""
     text = [{"type": "text", "text": reply.text}] if reply.text or not reply.tool_requests else []
     uses = [{"type": "tool_use", "id": r.id, "name": r.tool, "input": r.arguments} for r in reply.tool_requests]
     usage = {"input_tokens": reply.input_tokens, "output_tokens": reply.output_tokens}
@@ -228,7 +228,7 @@ def _stop_reason(reply: Reply) -> str:
 
 
 def _generated_content(reply: Reply, model: str, id_: str) -> dict[str, Any]:
-    """Return *reply* as a whole answer of Gemini's generateContent."""
+    """Return *reply* as the whole JSON body of Gemini's generateContent."""
     calls = [{"functionCall": {"id": r.id, "name": r.tool, "args": r.arguments}} for r in reply.tool_requests]
     parts = ([{"text": reply.text}] if reply.text or not calls else []) + calls
     usage = {
@@ -253,11 +253,11 @@ def _parts_events(reply: Reply, model: str, id_: str) -> Iterator[bytes]:
 
 
 def _split_into_pieces(text: str) -> list[str]:
-    """Return the text in pieces of `_PIECE` characters, none for an empty text."""
+    """Return *text* in pieces of `_PIECE` characters; [] for an empty text."""
     return [text[start : start + _PIECE] for start in range(0, len(text), _PIECE)]
 
 
 def _format_event(value: dict[str, Any], name: str | None = None) -> bytes:
-    """Return *value* as a server-sent event; *name* is its `event` field, None for none."""
+    """Return *value* as a server-sent event with the field `event` *name*, without that field for None."""
     head = f"event: {name}\n" if name else ""
     return f"{head}data: {json.dumps(value, separators=(',', ':'))}\n\n".encode()

@@ -1,7 +1,6 @@
-"""Agents of others that are ready to be graded: one YAML each in this folder, found by name.
+"""Agents of other projects, ready to be graded: one YAML file each in this folder, found by its name.
 
-Beside what an agent.yaml says, each names the program that has to be installed, the files that are written for it, and how
-far it was checked.
+Each adds to the fields of an agent.yaml the program to install, the files to write for it, and how far it was checked.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from opsassay.solvers.agents.command import PLACES, AgentFile, CommandAgent
 
 FOLDER = Path(__file__).parent
 TARGET = "OPSASSAY_AGENT"
-"""The variable that says which agent is meant by mcp, http and a2a."""
+"""The environment variable with the command or address of the agent that mcp, http and a2a run."""
 _APIS = frozenset({"prometheus", "jaeger", "loki", "alertmanager", "tempo"})
 _VERSION_S = 30.0
 _SYSTEM = tuple(Path(name) for name in ("/usr", "/bin", "/lib", "/lib64", "/sbin"))
@@ -48,7 +47,7 @@ class ReadyFile(AgentFile):
 
 
 class ReadyAgent(CommandAgent):
-    """The ready agent at *path*, whose program is on this machine; raises UserError when it is not."""
+    """The ready-made agent of the YAML file *path*; raises UserError when its program is not installed."""
 
     def __init__(self, path: Path) -> None:
         described = load_yaml(path, ReadyFile)
@@ -92,7 +91,7 @@ def ready_files() -> dict[str, Path]:
 
 
 def described(name: str) -> dict[str, Any]:
-    """Return the fields of the ready-made agent *name*, and ``installed``: its program's path or None."""
+    """Return the YAML fields of the ready-made agent *name*, and ``installed``: its program's path or None."""
     file = load_yaml(ready_files()[name], ReadyFile)
     shown = file.model_dump(mode="json", exclude={"files", "readable"})
     return shown | {"installed": shutil.which(file.program) if file.program else None}
@@ -104,7 +103,7 @@ def named_path(name: str) -> str:
 
 
 def resolve_ready_agent(entry: Any) -> Any:
-    """Return *entry*, a name or a mapping with `name`, as a mapping; a ready-made agent's name becomes a path."""
+    """Return *entry* of a plan (a name, or a mapping with `name`) as a mapping; a ready-made name becomes its path."""
     if isinstance(entry, dict) and isinstance(entry.get("name"), str) and not entry.get("command"):
         return {**entry, "name": named_path(entry["name"])}
     return {"name": named_path(entry)} if isinstance(entry, str) else entry
@@ -158,7 +157,7 @@ def _parse_format(word: str) -> list[tuple[str, str | None, str | None, str | No
 
 
 def _installed_at(program: Path) -> tuple[str, ...]:
-    """Return (folder that *program* needs), or () when that is a system folder, which each sandbox shows."""
+    """Return (the folder that the sandbox must show for *program*,), or () for a system folder, which it always shows."""
     if any(program.is_relative_to(folder) for folder in _SYSTEM):
         return ()
     for folder in reversed(program.parents):

@@ -1,4 +1,4 @@
-"""Send a task to an agent by A2A, with the official SDK, wait until it is done, and print what it answered.
+"""Send a task to an agent by A2A, with the official SDK, wait until it is done, and print its answer.
 
 ``python a2a_task.py URL PROMPT_FILE``: the agent's card is below URL.
 """
@@ -53,7 +53,7 @@ async def _wait_until_done(client: Client, task: Task) -> Task:
 
 
 def _task_text(task: Task) -> str:
-    """Return the text of the artifacts of *task*; without any, that of its last message."""
+    """Return the text of the artifacts of *task*, else of its last message; raises ValueError unless it completed."""
     said = "\n".join(get_artifact_text(artifact) for artifact in task.artifacts)
     message = get_message_text(task.status.message) if task.status.HasField("message") else ""
     if task.status.state != TaskState.TASK_STATE_COMPLETED:

@@ -1,7 +1,7 @@
-"""Post a task to an agent behind HTTP, poll for its answer, and print it. Standard library alone.
+"""Post a task to an agent by HTTP, poll for its answer, and print it; needs the standard library only.
 
-``python post_task.py URL PROMPT_FILE``: the request is ``{"task": TEXT}``. A reply 202 is not the answer yet: its Location
-is asked again, as often as its Retry-After says, until the reply is another one.
+``python post_task.py URL PROMPT_FILE`` posts ``{"task": TEXT}``. After a reply 202 it asks the URL in Location again, at
+the pace of Retry-After, until the status is another.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def answer_in(body: bytes) -> str:
 
 
 def _ask_until_answered(request: urllib.request.Request) -> bytes:
-    """Send the request, poll at Location after each 202, and return the response, at most `MOST_BYTES`."""
+    """Send *request*, poll at Location after each 202, and return the response's body, at most `MOST_BYTES`."""
     while True:
         with urllib.request.urlopen(request) as reply:  # noqa: S310 - the user's own URL
             if reply.status != 202:
@@ -68,7 +68,7 @@ def _poll_address(url: str, location: str | None) -> str:
 
 
 def _pause_s(text: Any) -> float:
-    """Return the seconds of a Retry-After header, limited to a range; `PAUSE_S` when it is no number."""
+    """Return the seconds in a Retry-After header, from 0.05 to `LONGEST_PAUSE_S`; `PAUSE_S` when it is no number."""
     try:
         return min(max(float(text), 0.05), LONGEST_PAUSE_S)
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""The LLM APIs as the recorder sees them: what a request asked and what an answer, streamed or not, said."""
+"""The LLM APIs as the recorder reads them: the contents of requests and of answers, streamed or not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a request and an answer are, whichever API they came through."""
+"""The parsed request and answer of an LLM API, and the functions that each API has to provide."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class ToolUse:
-    """A tool that an answer calls; *arguments* that are no JSON object stand under the key "raw"."""
+    """A tool call in an answer; *arguments* that are no JSON object are stored under the key "raw"."""
 
     id: str
     tool: str
@@ -19,7 +19,7 @@ class ToolUse:
 
 @dataclass(frozen=True)
 class ToolResult:
-    """What came back from a tool, read from the messages of a later request."""
+    """The result of a tool call, read from the messages of a later request."""
 
     id: str
     output: str
@@ -28,7 +28,7 @@ class ToolResult:
 
 @dataclass(frozen=True)
 class Asked:
-    """A request: (role, text) of every message in order, tool results and the name of the acting agent if it is known."""
+    """A request: (role, text) of every message in order, tool results, and the calling agent's name if it is known."""
 
     model: str | None
     messages: tuple[tuple[str, str], ...]
@@ -41,7 +41,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class ModelAnswer:
-    """An answer: text, tool calls, what the API's own tools gave, token counts as in `counts`, why the model stopped."""
+    """An answer: text, tool calls, results of hosted tools, token counts by names in `counts`, and its finish reason."""
 
     text: str
     tool_uses: tuple[ToolUse, ...] = ()
@@ -55,9 +55,9 @@ class ModelAnswer:
 
 @dataclass(frozen=True)
 class ModelApi:
-    """One API: how its path ends, how requests and answers are read, how stream events become the whole answer.
+    """One API: the end of its path, parsers of requests and answers, and the function that joins stream events.
 
-    *read_path* returns what the path says beside the body, by the names of its fields.
+    *read_path* returns the fields of a request that its path contains.
     """
 
     name: str

@@ -73,7 +73,7 @@ def read_answer(body: dict[str, Any]) -> ModelAnswer:
 
 
 def assemble(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the chat completion that the chunks of a stream (*events*) make together."""
+    """Return the chat completion that the streamed chunks *events* make together."""
     whole: dict[str, Any] = {"object": "chat.completion"}
     choices: dict[int, dict[str, Any]] = {}
     for event in events:
@@ -135,8 +135,8 @@ def _find_continued_call(
 
     Servers leave indices out or number every call 0, repeat a name with every part, or give every part its own id. So a
     part continues the last call of its id, of its index, or of all, unless it has another id or name and that call is
-    complete or of another name. A named part without an index that *is_further* in its list begins a call.
-    *arguments* are the part's name and arguments; *is_further* says that it is not the first part of its list.
+    complete or of another name. A named part without an index that *is_further*, not the first of its list, begins a call.
+    *arguments* are the part's name and arguments.
     """
     id_, index, name = part.get("id"), _index_of_part(part), arguments.get("name")
     if id_ and (same := [call for call in calls if call["id"] == id_]):
@@ -158,7 +158,7 @@ def _index_of_part(part: dict[str, Any]) -> int | None:
 
 
 def _is_complete_json(arguments: str) -> bool:
-    """Whether the arguments are complete JSON."""
+    """Whether *arguments* is the text of a whole JSON object."""
     return "raw" not in arguments_of(arguments)
 
 

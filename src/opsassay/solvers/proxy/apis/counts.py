@@ -1,8 +1,8 @@
-"""What the token counts of each API include, in one table.
+"""The names of token counts in each API, and which counts include which.
 
-Ours: *input_tokens* is all that went in, *output_tokens* all that came out. The others are parts of these two:
-*cached_tokens* (read from a cache), *cache_write_tokens*, *tool_tokens* (what hosted tools put in) and
-*audio_input_tokens* of the input, *reasoning_tokens* and *audio_output_tokens* of the output.
+In OpsAssay *input_tokens* and *output_tokens* are totals. *cached_tokens* (read from a cache), *cache_write_tokens*,
+*tool_tokens* (added by hosted tools) and *audio_input_tokens* are parts of the input, *reasoning_tokens* and
+*audio_output_tokens* parts of the output.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from opsassay.core.schema.files import packaged_yaml
 from opsassay.solvers.proxy.apis.base import fields, list_objects
 
 COUNTS: Mapping[str, Mapping[str, str]] = packaged_yaml(__package__, "counts.yaml")
-"""By API or format, our count as theirs: ``a + b`` is a sum, ``a | b`` the first that is there, ``a/b`` b within a."""
+"""By API or format: our count's name to theirs; ``a + b`` is a sum, ``a | b`` the first present, ``a/b`` b within a."""
 
 
 def usage_of(api: str, counts: Any) -> dict[str, int]:
@@ -32,8 +32,7 @@ def usage_of(api: str, counts: Any) -> dict[str, int]:
 def usage_by_total(api: str, counts: Any) -> dict[str, int]:
     """Return the token counts by OpsAssay's names; tokens that only the total includes are added to input or output.
 
-    Such tokens are those of a cache, or of reasoning at xAI. A smaller total of inspect_ai means that its input
-    includes the cached tokens.
+    They are tokens of a cache, or of reasoning at xAI. In inspect_ai a smaller total means an input with cached tokens.
     """
     found, total = usage_of(api, counts), _first_count(counts, ["total_tokens"])
     if total is None or not {"input_tokens", "output_tokens"} <= found.keys():

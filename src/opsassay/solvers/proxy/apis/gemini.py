@@ -1,4 +1,4 @@
-"""Gemini's generateContent, whole or streamed; its path says the model and whether the answer is a stream."""
+"""Gemini's generateContent, streamed or not; the request's path contains the model and the choice of streaming."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SAID = frozenset({
     "text", "thought", "thoughtSignature", "inlineData", "fileData", "videoMetadata", "mediaResolution", "partMetadata",
     "functionResponse", "codeExecutionResult", "toolResponse",
 })  # fmt: skip
-"""Fields of parts that call nothing."""
+"""Keys of a part that are content, not a tool call."""
 _STEP = re.compile(r"""\.([^.\[\]]+)|\[(?:'([^']*)'|"([^"]*)")\]|\[(\d+)\]""")
 _MODEL = re.compile(r"/models/(.+):[A-Za-z]+\Z")
 

@@ -1,4 +1,4 @@
-"""Anthropic messages."""
+"""Anthropic's Messages API."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _CONTENT = (
     "container_upload",
     "compaction",
 )
-"""Types of blocks that say something and call nothing."""
+"""Types of blocks that are content, not a tool call."""
 
 
 def read_request(body: dict[str, Any]) -> Asked:
@@ -123,7 +123,7 @@ def _add_delta(block: dict[str, Any], delta: dict[str, Any], partial: dict[int, 
 
 
 def _known_counts(usage: Any) -> dict[str, Any]:
-    """Return the token counts in *usage* that are not null; input counts of 0 are dropped when input is missing."""
+    """Return the token counts in *usage* that are not null; input counts of 0 are dropped if input_tokens is 0 or missing."""
     unsaid = (0,) if not usage_of("messages", usage).get("input_tokens") else ()
     return {
         name: count for name, count in fields(usage).items()

@@ -1,4 +1,4 @@
-"""OpenAI responses."""
+"""OpenAI's Responses API."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from opsassay.solvers.proxy.apis.counts import usage_of
 from opsassay.solvers.proxy.steps import plain_text
 
 CUT = "cut"
-"""The status of a response whose stream ended before it did, which is none of the API's."""
+"""OpsAssay's status of a response whose stream was cut off."""
 
 _SAID = ("message", "reasoning", "compaction", "item_reference")
 _GIVEN = ("error", "output", "outputs", "results", "result")
-"""Where the items of hosted tools have what they gave."""
+"""Keys of the items of hosted tools that contain the result."""
 _TEXTS = {
     "output_text": "text",
     "refusal": "refusal",
@@ -39,7 +39,7 @@ _TEXTS = {
     "custom_tool_call_input": "input",
     "code_interpreter_call_code": "code",
 }
-"""Which field of an item the texts of a kind of event make; those of other kinds make a field of the kind's name."""
+"""By kind of stream event, the field of the item that its texts belong to; the default is the kind's name."""
 _PARTS = ("output_item", "content_part", "reasoning_summary_part")
 _ENDED = frozenset({"response.completed", "response.incomplete", "response.failed"})
 
@@ -84,7 +84,7 @@ def read_answer(body: dict[str, Any]) -> ModelAnswer:
 
 
 def assemble(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the response of a stream: that of its last event, or put together from its items when it was cut."""
+    """Return the response in a stream's last event; of a cut stream, one put together from its items."""
     given = [(str(event.get("type")), response) for event in events if (response := fields(event.get("response")))]
     ended = [response for kind, response in given if kind in _ENDED]
     whole = dict(next(iter(ended[-1:] or [response for _, response in given]), {}))

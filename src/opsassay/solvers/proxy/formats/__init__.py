@@ -1,4 +1,4 @@
-"""Traces of other tools, read into the Trace, and the Trace written for other tools."""
+"""Readers of traces of other tools, and writers of traces for other tools."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Importers of what agents write themselves: trajectories of SWE-agent and mini-swe-agent, and events of AutoGen.
+"""Importers of the logs of agents: trajectories of SWE-agent and mini-swe-agent, and events of AutoGen.
 
-SWE-agent and mini-swe-agent write one JSON file a task (``.traj``, ``.traj.json``); AutoGen logs an event a line
+SWE-agent and mini-swe-agent write a JSON file per task (``.traj``, ``.traj.json``); AutoGen logs an event per line
 (``autogen_core.EVENT_LOGGER_NAME``, with the message alone as the format).
 """
 

@@ -1,6 +1,6 @@
 """Importer of ATIF, the agent trajectory interchange format of Harbor (its RFC 0001), version 1.0 to 1.8.
 
-A step of an agent is a step; those of users and systems are its input, as is what the agent said and saw before.
+Each step of an agent becomes a step; its input is all earlier messages of users, systems and the agent.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from opsassay.solvers.proxy.formats.atif_writing import OURS, Conversation, afte
 from opsassay.solvers.proxy.steps import AgentIds, plain_text, render_messages, split_messages
 
 NEWEST = 8
-"""The newest 1.x that is read."""
+"""The newest minor version of ATIF 1 that is read."""
 
 MOST_INPUT = 2**30
-"""Characters of the inputs of all steps together: each has the whole conversation before it, which ATIF has once."""
+"""Most characters of the inputs of all steps together: each input repeats the conversation, which ATIF stores once."""
 
 _VERSION = re.compile(r"ATIF-v1\.(\d+)\Z")
 
 
 class _Part(BaseModel):
-    """What every object of ATIF has; fields that say nothing about a trace are passed over."""
+    """The fields that every object of ATIF has; unknown fields are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -54,7 +54,7 @@ class AtifCall(_Part):
 
 
 class AtifResult(_Part):
-    """What came back: of a tool call, or of something else that the agent did."""
+    """A result of a tool call, or another observation of the agent."""
 
     source_call_id: str | None = None
     content: str | list[dict[str, Any]] | None = None
@@ -100,7 +100,7 @@ class AtifStep(_Part):
 
 
 class AtifAgent(_Part):
-    """Who acted."""
+    """The agent that acted."""
 
     name: str
     model_name: str | None = None
@@ -196,7 +196,7 @@ def _read_steps(trajectory: AtifTrajectory) -> Iterator[TraceStep]:
 
 
 def _read_agent_step(step: AtifStep, number: int, agent: AtifAgent, ids: AgentIds, context: str) -> TraceStep:
-    """Return step *number* of *agent* with the input *context*, *ids* numbering agents; fields by OpsAssay go first."""
+    """Return step *number* of *agent* with the input *context*; *ids* numbers agents, OpsAssay's own fields win."""
     logs = tuple(_read_tool_calls(step))
     name = str(step.own_fields.get("agent_name", agent.name))
     made: dict[str, Any] = {

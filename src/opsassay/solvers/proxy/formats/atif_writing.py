@@ -1,7 +1,7 @@
-"""A trace as ATIF, the agent trajectory interchange format of Harbor (its RFC 0001).
+"""Writes a trace as ATIF, the agent trajectory interchange format of Harbor (its RFC 0001).
 
-ATIF has each message once and ours has the whole input of every step. So the messages that are new before a step become
-steps of users and systems, and an input that does not follow from what stands before it is kept as it is.
+ATIF stores each message once, a trace the whole input of every step. So the new messages of an input become steps of
+users and systems; an input that does not extend the conversation is stored whole.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from opsassay.core.schema.trajectory import ToolCall, Trace, TraceStep
 from opsassay.solvers.proxy.steps import render_messages, split_messages
 
 VERSION = "ATIF-v1.7"
-"""What is written: everything of it is in v1.7, so that readers of v1.7 and of v1.8 take it."""
+"""The version that is written; readers of v1.7 and of v1.8 accept it."""
 
 OURS = "opsassay"
-"""Key of what ATIF has no field for, in its ``extra`` objects."""
+"""The key in ATIF's ``extra`` objects for fields that ATIF does not have."""
 
 Conversation = list[tuple[str, str]]
 _SOURCE = {"system": "system", "developer": "system", "user": "user"}
@@ -26,7 +26,7 @@ _USAGE = {"input_tokens": "prompt_tokens", "output_tokens": "completion_tokens",
 
 
 def atif_of(trace: Trace) -> dict[str, Any]:
-    """Return *trace* as one ATIF trajectory; `atif.atif_traces` gives the same trace back."""
+    """Return *trace* as one ATIF trajectory; `atif.atif_traces` reads it back without loss."""
     steps = [{"step_id": number, **step} for number, step in enumerate(_write_steps(trace), 1)]
     models = {step.model for step in trace.steps}
     about = trace.model_dump(mode="json", exclude={"steps", "schema_version"}, exclude_defaults=True)

@@ -1,17 +1,15 @@
 """Importer of TraceElephant: the released layouts, and the form that the paper describes.
 
 Released is a folder of runs (``captain-runs-*``, ``magentic-runs-*``, ``swe-agent-runs-*``) with a folder for each task:
-``trace_metadata.json`` beside ``step_records.json``, or ``summary.json`` beside ``history.json``; the public evaluation
-also reads single files that hold both. A step has an agent_name, a request (input, request) and an answer (output,
-response): a chat completion as an object, or as the text that openai prints for one. Steps are counted from 1.
+``trace_metadata.json`` and ``step_records.json``, or ``summary.json`` and ``history.json``; the public evaluation
+also reads single files that contain both. A step has an agent_name, a request (input, request) and an answer (output,
+response): a chat completion as an object, or as its ``repr`` by the openai library. Steps are counted from 1.
 Sources: the loader of github.com/TraceElephant/TraceElephant (code/trace_locate) and public readers of the data set
 TraceElephant/TraceElephant; the form with input_context and output_content: the paper, section 3.3 and App. A.4.
 
-The printed form (``repr``) of objects such as openai's ``ChatCompletion(id='...', choices=[...])``, read as data.
-
-Nothing is evaluated: the text is scanned for calls with keyword arguments, lists, tuples, dicts, strings, numbers and the
-names None, True, False, nan and inf, in time linear in its length; depth and length are bounded. A call becomes a dict of
-its arguments, an object without a form of its own (``<Kind.name: 1>``) the text of it.
+A ``repr`` such as ``ChatCompletion(id='...', choices=[...])`` is parsed, never evaluated: calls with keyword arguments,
+lists, tuples, dicts, strings, numbers and the names None, True, False, nan and inf, in time linear in its length; depth
+and length are bounded. A call becomes a dict of its arguments, an enum member (``<Kind.name: 1>``) its text.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ from opsassay.solvers.proxy.reading import first_of, read_json
 from opsassay.solvers.proxy.steps import AgentIds, render_messages, strip_role_suffix, tool_in_text
 
 LONGEST, DEEPEST = 32_000_000, 100
-"""Characters and nested brackets beyond which a text is not read."""
+"""Most characters and most nested brackets of a text that is parsed."""
 
 _TOKEN = re.compile(
     r"""\s*(?:
@@ -91,7 +89,7 @@ class _ReprReader:
         raise self._unexpected_error(part)
 
     def end(self) -> None:
-        """Raise ValueError unless the whole text was read."""
+        """Raise ValueError unless the whole text was parsed."""
         if self._kind != "end":
             raise self._unexpected_error(self._part)
 
@@ -162,9 +160,9 @@ class _ReprReader:
 
 
 PAIRS = (("trace_metadata.json", "step_records.json"), ("summary.json", "history.json"))
-"""The files of a task's folder: what is known of the run, and its steps."""
+"""The two files of a task's folder: metadata of the run, and steps."""
 RUNS = {"captain-runs-": "Captain-Agent", "magentic-runs-": "Magentic-One", "swe-agent-runs-": "SWE-Agent"}
-"""Systems by how the names of their folders of runs begin."""
+"""The system by the prefix of its folder of runs."""
 _STEPS = ("steps", "trace", "execution_trace", "step_records", "history")
 
 
@@ -227,7 +225,7 @@ def trace_and_notes(payload: dict[str, Any], path: Path) -> tuple[Trace, tuple[s
 
 @dataclass(frozen=True)
 class _StepRecord:
-    """One record as it was read: the call, and what is shown of it."""
+    """One parsed record: the agent's *name*, the model call, its input as text, and a note *odd* on an irregularity."""
 
     name: str
     fields: dict[str, Any]

@@ -1,4 +1,4 @@
-"""Writing a trace for others: our JSON, OpenTelemetry gen_ai spans, or ATIF."""
+"""Writes a trace to a file: as OpsAssay's JSON, OpenTelemetry gen_ai spans, or ATIF."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which format a path is in: by what stands in it, never by its name alone."""
+"""Recognises the format of a trace by the content of its file, never by the name alone, and reads it."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from opsassay.solvers.proxy.trace import trace_of
 from opsassay.telemetry.tree import read_noun
 
 STEPS = "trace.jsonl"
-"""The trace in a run folder, one step a line; who ran on what stands in run.json beside it."""
+"""The trace in a run folder, a step per line; run.json in the same folder names solver and task."""
 
 TRACES, LABELS = "traces", "labels"
-"""The folders that annotators fill: a trace and its label are files of the same name, apart from each other."""
+"""The folders of annotators: a trace and its label are files of the same name, in one folder each."""
 
 
 def read_one(path: Path, skipped: list[str] | None = None) -> Trace:
     """Return the only trace at *path*; raises UserError for several, DatapackError when it is unreadable.
 
-    Notes on content that gave no trace are added to *skipped*.
+    Notes on content without a trace are added to *skipped*.
     """
     skipped = [] if skipped is None else skipped
     found = read_traces(path, skipped)
@@ -55,7 +55,7 @@ def read_one(path: Path, skipped: list[str] | None = None) -> Trace:
 def read_traces(path: Path, skipped: list[str] | None = None) -> list[Trace]:
     """Return the traces at *path*: a session, run folder or file in a known format; raises DatapackError.
 
-    Notes on content that gave no trace are added to *skipped*.
+    Notes on content without a trace are added to *skipped*.
     """
     skipped = [] if skipped is None else skipped
     if path.is_dir() and (path / STEPS).exists() and not (path / RECORD).exists():
@@ -125,11 +125,11 @@ _FORMATS: tuple[tuple[Callable[[Any], bool], Callable[[Any, Path, list[str]], li
     (is_trajectory, lambda of, path, _: [trajectory_trace(of, path)]),
     (lambda of: is_autogen([of]), lambda of, path, skipped: [autogen_trace([of], path, skipped)]),
 )
-"""What tells a format, and its reader, in the order in which they are asked."""
+"""(test, reader) of each format of a JSON file; the first test that is true decides."""
 
 
 def _with_model_events(traces: list[Trace], path: Path, skipped: list[str]) -> list[Trace]:
-    """Return *traces*; names those without a step in *skipped*, raises DatapackError when all are so."""
+    """Return *traces*; add samples without a model event to *skipped*; raises DatapackError if none has one."""
     empty = [trace.task_id for trace in traces if not trace.steps]
     if len(empty) == len(traces):
         raise DatapackError(

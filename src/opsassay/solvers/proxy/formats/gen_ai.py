@@ -1,8 +1,8 @@
-"""OpenTelemetry gen_ai spans, as OTLP JSON: read into the Trace, and written from it.
+"""OpenTelemetry gen_ai spans as OTLP JSON: read into the Trace, and written from it.
 
 Attribute names are those of the semantic conventions for generative AI (1.37 and later: ``gen_ai.input.messages``,
-``gen_ai.output.messages``, ``gen_ai.system_instructions``, ``gen_ai.tool.call.*``); earlier forms are read too. A span of
-an inference is a step; its tools are the spans of tools after it, and the calls that stand only in messages.
+``gen_ai.output.messages``, ``gen_ai.system_instructions``, ``gen_ai.tool.call.*``); earlier forms are read too. An
+inference span becomes a step; its tool calls are the tool spans after it, and calls that only messages contain.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from opsassay.solvers.proxy.steps import AgentIds, render_messages
 from opsassay.telemetry.otlp.json_form import requests_in
 
 _OWN = "opsassay.usage."
-"""What stands before the names of counts that the conventions have not."""
+"""Prefix of token counts that the conventions do not define."""
 
 _INFERENCE = frozenset({"chat", "generate_content", "text_completion"})
 _KNOWN = _INFERENCE | {"execute_tool", "invoke_agent", "create_agent", "invoke_workflow"}
@@ -48,7 +48,7 @@ class _Span:
 
     @property
     def operation(self) -> str:
-        """The span's ``gen_ai.operation.name``, or what the older ``llm.request.type`` says."""
+        """The span's ``gen_ai.operation.name``, else derived from the older ``llm.request.type``, else ""."""
         older = {"chat": "chat", "completion": "text_completion"}
         asked = str(self.attributes.get("llm.request.type"))
         return str(self.attributes.get("gen_ai.operation.name") or older.get(asked, ""))
@@ -234,7 +234,7 @@ def _read_step(
 
 
 def _tool_calls(call: ModelCall, message_calls: Sequence[ToolCall], spans: Sequence[_Span]) -> tuple[ToolCall, ...]:
-    """Return the tool calls of a step: from messages, completed by their spans, then those that only spans show."""
+    """Return a step's tool calls: those in messages with results from their *spans*, then those with a span only."""
     left, logs = list(spans), []
     for use, by_message in zip(call.answer.tool_uses if call.answer else (), message_calls, strict=True):
         by_id = (s for s in left if use.id and s.attributes.get("gen_ai.tool.call.id") == use.id)

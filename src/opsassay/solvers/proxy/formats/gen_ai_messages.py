@@ -1,4 +1,4 @@
-"""What a gen_ai span says as messages of a chat, in whichever form: so calls and their results are read as the proxy's.
+"""Reads the messages of a gen_ai span, in each of its forms, as messages of a chat.
 
 Forms: the attributes ``gen_ai.input.messages`` and ``gen_ai.output.messages`` with their parts (1.37 and later), events
 with ``content`` or with JSON in ``gen_ai.event.content``, and numbered attributes such as ``gen_ai.prompt.0.content``.

@@ -1,7 +1,7 @@
-"""Values of OTLP JSON as Python has them, and the events of a span that are log records of their own.
+"""Reads values of OTLP JSON, and the events of spans that are separate log records.
 
-Conventions 1.28 to 1.36 have a record for every message, later ones one record with all of them
-(``gen_ai.client.inference.operation.details``); both say their span by its id.
+Conventions 1.28 to 1.36 have a record per message, later ones one record with all messages
+(``gen_ai.client.inference.operation.details``); both name their span by its id.
 """
 
 from __future__ import annotations

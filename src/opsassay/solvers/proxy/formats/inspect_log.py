@@ -1,6 +1,6 @@
-"""Importer of inspect_ai logs: ``.json`` and ``.eval`` (a zip with a file per sample); a sample is a trace.
+"""Importer of inspect_ai logs: ``.json`` and ``.eval`` (a zip with a file per sample); a sample becomes a trace.
 
-A model event is a step; the tool events that follow belong to it; the agent is the innermost agent span around it.
+A model event becomes a step with the tool events after it; its agent is the innermost agent span around it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from opsassay.solvers.proxy.steps import AgentIds, plain_text, render_messages
 
 _ATTACHMENT = re.compile(r"attachment://\w+")
 _NO_TEXT = frozenset({"reasoning", "tool_use"})
-"""Types of content that are no text of an answer."""
+"""Types of content that are not part of an answer's text."""
 
 
 def is_inspect(payload: Any) -> bool:
@@ -90,7 +90,7 @@ def _read_trace(sample: dict[str, Any], task: str) -> Trace:
 
 
 def _with_inputs(sample: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the events of *sample*; input messages that events refer to by ranges are put in."""
+    """Return the events of *sample*, each range of input messages that an event refers to replaced by the messages."""
     messages = (sample.get("events_data") or {}).get("messages") or []
     return [
         event | {"input": [message for start, end in event["input_refs"] for message in messages[start:end]]}

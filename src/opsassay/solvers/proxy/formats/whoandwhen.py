@@ -1,8 +1,8 @@
 """Importer of Who&When: annotated failures of generated and hand-crafted multi-agent systems, one JSON file each.
 
 Source: "Which Agent Causes Task Failures and When?" (ICML 2025). The public form counts steps from 0, writes the
-decisive one as a string, and names the speaker in ``name`` (generated) or ``role`` (hand-crafted). The traces hold
-outputs only, so *input_context* is empty. Labels that disagree with the speaker of their step are kept and noted.
+decisive one as a string, and names the speaker in ``name`` (generated) or ``role`` (hand-crafted). The traces contain
+outputs only, so *input_context* is empty. A label that disagrees with the speaker of its step stays, with a note.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def labelled(payload: Any, path: Path) -> LabelledTrace:
 
 
 def _read_trace(payload: dict[str, Any]) -> Trace:
-    """Return the trace in *payload*, of Captain-Agent if its history has names, else of Magentic-One."""
+    """Return the trace in *payload*: of Captain-Agent if a turn of its history has a name, else of Magentic-One."""
     ids = AgentIds()
     steps = tuple(_read_step(number, turn, ids) for number, turn in enumerate(payload["history"], 1))
     crafted = not any("name" in turn for turn in payload["history"])
