@@ -1,1 +1,1 @@
-"""Datapacks and where they come from: schema, reading and writing, masking, locked SQL, OTLP intake."""
+"""Datapacks and their sources: schema, reading and writing, masking, locked SQL, importers, OTLP intake."""

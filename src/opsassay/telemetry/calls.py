@@ -1,4 +1,4 @@
-"""Who calls whom, read from parent spans; nothing of the topology is given to a solver."""
+"""The calls between services, derived from parent spans; solvers get no topology."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which boot of the machine a time belongs to."""
+"""The boot of the machine to which a monotonic time belongs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""File names, content hash and atomic writing of datapacks: same inputs, same bytes; nothing half-written."""
+"""File names, content hash and atomic writing of datapacks; equal inputs give equal bytes."""
 
 from __future__ import annotations
 

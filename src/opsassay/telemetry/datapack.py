@@ -1,4 +1,4 @@
-"""A datapack: one incident on disk, as a solver may see it, opened with checks and read lazily."""
+"""A datapack: one incident on disk as a solver may see it, checked when opened and read lazily."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["LOAD_GENERATORS", "Datapack", "content_hash", "opaque_id", "read_object", "write_datapack"]
 
 LOAD_GENERATORS = frozenset({"loadgenerator", "load-generator", "locust", "wrk2", "dsb-wrk2", "k6"})
-"""Services that make traffic and are no part of the system; env.json adds to them under "load_generators"."""
+"""Services that only send load and are not part of the system; env.json adds to them under "load_generators"."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,10 +144,9 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def require_expandable(*paths: Path) -> None:
-    """Raise DatapackError when one of the parquet files *paths* would decompress to more than its size allows.
+    """Raise DatapackError when a parquet file of *paths* would decompress to more than its size allows.
 
-    Counted are 16 bytes for every cell, and the decompressed pages. A file that is not there, or is no parquet, is left
-    to its reader.
+    The size counts 16 bytes per cell, or the decompressed pages if larger. Missing files and other formats are ignored.
     """
     with suppress(OSError):
         there = [path for path in paths if path.is_file()]

@@ -1,4 +1,4 @@
-"""injection.json and causal_graph.json of the public form, to Truth and Annotation and back.
+"""Reads and writes injection.json and causal_graph.json of the public form, as Truth and Annotation.
 
 Two generations exist: `engine_config` as a list with `chaos_type` per entry, and an older one with a numeric
 `fault_type` and `display_config` as JSON in a string.
@@ -35,10 +35,10 @@ _NUMBERED = (
 """Chaos types by their number in the older generation (rcabench); not the order of Table 5."""
 
 UNKNOWN = "unknown"
-"""The fault type of a case of which only the root causes are known."""
+"""The fault type of a case with known root causes and unknown faults."""
 
 _WHERE = frozenset({"app", "chaos_type", "pod_name", "target_service", "target_host", "start_time", "end_time"})
-"""Keys of an entry of engine_config that have a field of their own in a Fault; the rest are its parameters."""
+"""Keys of an entry of engine_config that are fields of a Fault; the others become its parameters."""
 
 
 def read_public_truth(folder: Path, incident: Incident) -> Truth:

@@ -1,4 +1,4 @@
-"""Whether a folder that a solver gets says what was broken, by name or content; commands that record and import ask it."""
+"""Checks whether the folder that a solver gets reveals the fault by name or content, after recording and importing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Masking: the same incident with less telemetry, to see how an answer depends on what was observed."""
+"""Masking: copies of an incident with less telemetry, to measure how answers depend on what is observed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Modality = Literal["traces", "logs", "metrics", "metrics_sum", "metrics_histogra
 
 
 class Mask(Written):
-    """What to take away from a datapack."""
+    """The telemetry to remove from a datapack."""
 
     drop: tuple[Modality, ...] = Field(default=(), description="tables that are left without rows")
     trace_fraction: float = Field(default=1.0, gt=0, le=1, description="share of whole traces that is kept")
@@ -82,9 +82,9 @@ def _shorten_windows(incident: Incident, mask: Mask) -> Incident:
 
 
 def _within(rows: pl.DataFrame, period: str, full: Incident, shortened: Incident) -> pl.DataFrame:
-    """Return those of *rows*, of *period*, that lie in the window of *shortened*, the incident *full* with less time.
+    """Return those of *rows*, of *period*, in the shorter window of *shortened*, a copy of the incident *full*.
 
-    Public data has tables whose times lie wholly apart from those of the traces; such a table is cut by its own range.
+    A public table whose times all lie outside the window is cut by its own time range.
     """
     old, new = (full.normal, shortened.normal) if period == "normal" else (full.abnormal, shortened.abnormal)
     if old == new or rows.is_empty():
@@ -112,5 +112,5 @@ def _sample_traces(spans: pl.DataFrame, mask: Mask) -> pl.DataFrame:
 
 
 def _rank(trace_id: str, seed: int) -> int:
-    """Return a hash in [0, 2**64) of *trace_id* and *seed*, the same on every machine; it is called once a trace."""
+    """Return a hash in [0, 2**64) of *trace_id* and *seed*, the same on every machine."""
     return int.from_bytes(hashlib.blake2b(f"{seed}\0{trace_id}".encode(), digest_size=8).digest(), "big")

@@ -1,4 +1,4 @@
-"""The public OpenRCA 2.0 / rcabench form, in and out: there, truth and telemetry lie in one folder."""
+"""Imports and exports the public OpenRCA 2.0 / rcabench form, which has truth and telemetry in one folder."""
 
 from __future__ import annotations
 

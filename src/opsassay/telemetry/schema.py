@@ -81,7 +81,7 @@ REQUIRED: Mapping[str, frozenset[str]] = MappingProxyType(
         "metrics_histogram": frozenset({"time", "metric", "service_name", "count", "sum"}),
     }
 )
-"""Columns without which a table means nothing; all others are added as null when they are missing."""
+"""Columns that a table must have; other missing columns are added as null."""
 
 Frame = TypeVar("Frame", pl.DataFrame, pl.LazyFrame)
 

@@ -1,4 +1,4 @@
-"""How grave a log line is: one list of words, and the number before the word wherever there is one."""
+"""The severity level of a log line, from its severity number or its text."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import re
 import polars as pl
 
 LEVELS = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
-"""Severity numbers 1 to 24 come in fours (OpenTelemetry logs data model, "Field: SeverityNumber")."""
+"""Levels of the severity numbers 1 to 24, four each (OpenTelemetry logs data model, "Field: SeverityNumber")."""
 
 _ERRORS = {
     **dict.fromkeys(("ERR", "SEVERE", "E", "50"), "ERROR"),
     **dict.fromkeys(("CRITICAL", "CRIT", "ALERT", "EMERG", "EMERGENCY", "PANIC", "DPANIC", "F", "60"), "FATAL"),
 }
-"""What sources write for an error: syslog, journald, java.util.logging, glog, zap, and the numbers of pino and bunyan."""
+"""Words for errors in syslog, journald, java.util.logging, glog and zap, and numbers of pino and bunyan."""
 
 _OTHER_WORDS = {
     **_ERRORS,
@@ -22,16 +22,16 @@ _OTHER_WORDS = {
     **dict.fromkeys(("FINE", "FINER", "D", "20"), "DEBUG"),
     **dict.fromkeys(("FINEST", "VERBOSE", "10"), "TRACE"),
 }
-"""The same for all levels, .NET's among them."""
+"""Words and numbers for all levels, those of .NET too."""
 
 ERROR_LEVELS = ("ERROR", "FATAL", *_ERRORS)
-"""Levels, in capital letters, of a log line that says that something failed."""
+"""Levels, in capital letters, of a log line that reports a failure."""
 
 _AROUND = r"^[\s\[(<]*(?:SEVERITY_NUMBER_)?(?:(TRACE|DEBUG|INFO|WARN|ERROR|FATAL)[234]?|(.*?))[\s\])>:]*$"
-"""A word in capital letters with what may stand around it: brackets, and how OpenTelemetry names the numbers (ERROR2)."""
+"""A level in capital letters with brackets around it, or as OpenTelemetry names the numbers (ERROR2)."""
 
 WORD = r"(?i)\b(TRACE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL|CRITICAL|SEVERE)\b"
-"""A level in the text of a line that has no other; "err", "alert" and "panic" are words of sentences, too."""
+"""A level in the message of a line without one; "err", "alert" and "panic" are left out, as common words."""
 
 
 def level_of(number: int, text: str) -> str:

@@ -1,4 +1,4 @@
-"""Locked SQL over one datapack: one SELECT at a time, in a process that sees the tables and nothing else."""
+"""Locked SQL over one datapack: one SELECT at a time, in a process that can read only the tables."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "LC_ALL": "C.UT
 
 @dataclass(frozen=True)
 class QueryResult:
-    """What one statement gave; *message* says why when *status* is error, timeout or refused.
+    """The result of one statement; *message* is the reason for a *status* of error, timeout or refused.
 
-    Times in *rows* are ISO text in UTC; *truncated* tells that there were more rows than were asked for. *executed* is
-    the text that ran, which was written from the parsed statement; *tree* is what that text parses to, if asked for.
+    Times in *rows* are ISO text in UTC; *truncated* means that there were more rows. *executed* is the statement that ran,
+    written from the parsed one; *tree* is its parse tree, if requested.
     """
 
     status: Literal["ok", "empty", "error", "timeout", "refused"]
@@ -47,7 +47,7 @@ class QueryResult:
 
 @dataclass(frozen=True)
 class Subject:
-    """Rows of somebody: those that bear one of *names* in one of *columns*; shaken numbers are larger by *factor*."""
+    """The rows of a service: those with one of *names* in one of *columns*; *factor* scales numbers in the views."""
 
     names: tuple[str, ...]
     columns: tuple[str, ...]
@@ -56,7 +56,7 @@ class Subject:
 
 @dataclass(frozen=True)
 class TableFolder:
-    """A folder of parquet files, each a table by the name of its file."""
+    """A folder of parquet files, each of which is a table with the file's name."""
 
     path: Path
 
@@ -65,19 +65,17 @@ class TableFolder:
         return {file.stem: str(file.resolve()) for file in sorted(self.path.glob("*.parquet"))}
 
     def services(self) -> list[str]:
-        """Return []: these tables hold no telemetry, so that there are no services."""
+        """Return []: these tables have no telemetry, so there are no services."""
         return []
 
 
 class LockedSql:
-    """SQL over the tables normal_traces, abnormal_traces, ... of *datapack*, for use in a `with` block.
+    """SQL over the tables normal_traces, abnormal_traces, ... of *datapack*, or of a `TableFolder`, in a `with` block.
 
-    In the place of a datapack may stand a folder of other tables.
-
-    `read_parquet('abnormal_traces.parquet')`, with the bare names of the datapack's files, means the same tables.
-    Each statement gets *timeout_s* of wall clock and gives at most *max_rows*; the worker process has *memory_mb* of
-    address space. A worker that was killed or died is replaced for the next statement. Safe to share by threads.
-    Entering the block raises QueryError when no worker can be started.
+    `read_parquet('abnormal_traces.parquet')`, with the bare names of the datapack's files, reads the same tables. A
+    statement may take *timeout_s* of wall clock and returns at most *max_rows*; the worker process has *memory_mb* of
+    address space. A worker that died is replaced for the next statement. Threads may share it. Entering the block
+    raises QueryError when no worker can be started.
     """
 
     def __init__(

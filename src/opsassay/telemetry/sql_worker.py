@@ -1,9 +1,8 @@
-"""The process in which SQL of unknown origin runs: tables in memory, everything else locked.
+"""The process that runs SQL of unknown origin, with tables in memory and access to nothing else.
 
-It is started as a file of its own and imports the standard library and duckdb only: it is up in a fraction of a
-second and little lies in its address space. It speaks JSON lines: the first line on standard input sets it up, each
-further one is a query; every line is answered by one. At the end of its input, also in the middle of a query, it
-exits, so it never outlives who started it.
+It is a script that imports only the standard library and duckdb, so it starts in a fraction of a second. It speaks JSON
+lines: the first line on standard input is the setup, each further one a query; each gets one line in reply. It exits
+when its input ends, also during a query, so it never outlives its parent.
 """
 
 from __future__ import annotations
@@ -25,13 +24,16 @@ MAX_SQL_CHARACTERS = 100_000
 MAX_CELL_CHARACTERS = 20_000
 MAX_REPLY_CHARACTERS = 4_000_000
 MAX_TREE_DEPTH = 1500
-"""Levels of a parse tree; three or four to an operator."""
+"""Most levels of a parse tree; an operator takes three or four."""
 
 MAIN = "main"
 SHAKEN = "view_shaken"
 VIEWS = ("view_none", "view_only", "view_without", "view_without_even", "view_without_odd", "view_changed", SHAKEN)
-"""Schemas with the tables without any rows, with and without (half of) somebody's, with other numbers in these, and with
-every number larger by a factor and every time a little later."""
+"""Schemas with variants of the tables, for a subject (`sql.Subject`) whose rows are compared with the others.
+
+In this order: no rows, only the subject's rows, all without them, without every second of them (even, odd), with other
+numbers in them, and all numbers scaled by a factor and times shifted a little.
+"""
 
 SCHEMAS = frozenset({"", MAIN, "information_schema", "pg_catalog"})
 """Schemas that a query may read from."""
@@ -51,7 +53,7 @@ TABLE_FUNCTIONS = frozenset(
         *("duckdb_tables", "duckdb_columns", "duckdb_views", "duckdb_functions", "duckdb_types", "pragma_table_info"),
     }
 )
-"""Table functions that a query may call; others read files, settings, secrets or run SQL that was not looked at."""
+"""Table functions that a query may call; others read files, settings or secrets, or run unchecked SQL."""
 
 READERS = frozenset({"read_parquet", "parquet_scan"})
 
@@ -161,8 +163,8 @@ def _describe_table(connection: Any, table: str) -> list[tuple[str, str]]:
 def run_query(connection: Any, tables: frozenset[str], request: Mapping[str, Any], max_rows: int) -> dict[str, Any]:
     """Run one query; return status, columns, rows, message, truncated, and spent if the worker must be replaced.
 
-    *executed* is the text that was run, *tree* (if the request asks for it) the tree of that text. *schemas* names the
-    schema that each read of a telemetry table is to be made in, in the order of `reads`; ``main`` where there is none.
+    *executed* is the text that ran, *tree* (if requested) its parse tree. The request's *schemas* are those from which each
+    read of a telemetry table takes its rows, in the order of `reads`; ``main`` by default.
     """
     import duckdb
 
@@ -196,12 +198,12 @@ def run_query(connection: Any, tables: frozenset[str], request: Mapping[str, Any
 
 @dataclass(frozen=True)
 class CheckedStatement:
-    """One SELECT: its *text* was written from a tree, and *tree* was parsed from that text, so both say the same."""
+    """One SELECT: its *text* was written from a parse tree, and *tree* is parsed from that text, so they agree."""
 
     text: str
     tree: dict[str, Any]
     names: frozenset[str]
-    """Names of its parameters."""
+    """The names of its parameters."""
 
     def in_schemas(self, connection: Any, schemas: Sequence[str]) -> CheckedStatement:
         """Return a copy in which the n-th read of a telemetry table is from the n-th of *schemas*."""
@@ -214,9 +216,8 @@ class CheckedStatement:
 def check_statement(connection: Any, sql: str, tables: frozenset[str]) -> CheckedStatement:
     """Return *sql* rewritten so that every read of a table, or of its file 'TABLE.parquet', names the table itself.
 
-    It is parsed, the tree rewritten, and text made of the tree: comments and all else that the parser passes over are
-    gone, and the statement that was checked is the one that runs. Raises RefusedStatementError unless it is exactly one
-    SELECT (by parsed type) that calls known table functions.
+    The text is written from the rewritten parse tree, so comments and the like are gone and the checked statement is the
+    one that runs. Raises RefusedStatementError unless it is exactly one SELECT that calls known table functions.
     """
     import duckdb
 
@@ -274,7 +275,7 @@ def reads(tree: Any) -> list[dict[str, Any]]:
 
 
 def _point_reads(node: Any, tables: frozenset[str], local_names: frozenset[str] = frozenset()) -> None:
-    """Rewrite each read below *node* to name its table in schema main; *local_names* are those of WITH around it."""
+    """Rewrite each read below *node* to name its table in schema main; *local_names* are defined by WITH around it."""
     if not isinstance(node, dict):
         for part in node if isinstance(node, list) else ():
             _point_reads(part, tables, local_names)
@@ -350,7 +351,7 @@ def _find_table(name: Any, tables: frozenset[str]) -> str | None:
 
 
 def _name_subject(connection: Any, tables: frozenset[str], subject: Mapping[str, Any]) -> None:
-    """Make the schemas VIEWS for *subject*: *names*, *columns* that may hold one, *factor* that scales numbers."""
+    """Make the schemas VIEWS for *subject*: *names*, *columns* that may have one, *factor* that scales numbers."""
     names = "CREATE OR REPLACE TABLE view_only.subject AS SELECT unnest(?::VARCHAR[]) AS name"
     known = connection.execute("SELECT count(*) FROM duckdb_schemas() WHERE schema_name = ?", [VIEWS[0]]).fetchone()[0]
     for name in () if known else VIEWS:

@@ -1,7 +1,7 @@
-"""Tars of somebody else's, read with bounds: plain files alone, and no header that is larger than a name needs to be.
+"""Reads untrusted tar archives within limits: plain files and folders only, no oversized headers.
 
-A header of a long name or of PAX is read into memory whole before anybody sees the member, so nothing that is packed is
-read as a tar: it is expanded first, within a bound, and reads of the tar itself are small.
+A long-name or PAX header is read into memory whole before the member is visible, so a compressed archive is expanded
+first, within a limit, and single reads of the tar are small.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from opsassay.core.errors import DatapackError
 from opsassay.core.untrusted import safe_text
 
 CHUNK = 2**20
-"""The most that is read of a tar at once; longer headers are refused."""
+"""Most bytes of one read of a tar; longer headers are refused."""
 MOST_XZ_BYTES = 2**28
-"""What xz may need to expand: its headers name up to 4 GiB."""
+"""Most memory for expanding xz, whose headers may demand 4 GiB."""
 _GZIP, _BZIP2, _XZ = b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0"
 
 
@@ -80,7 +80,7 @@ def _read_pieces_of_xz(file: BinaryIO) -> Iterator[bytes]:
 
 
 class _SmallReads(io.RawIOBase):
-    """The *file* as tarfile reads it: a read of more than `CHUNK` bytes is of a header that no name needs."""
+    """Wraps *file* for tarfile, and refuses a read of more than `CHUNK` bytes, as of an oversized header."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file

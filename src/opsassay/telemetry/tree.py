@@ -1,7 +1,6 @@
-"""A tree of incidents with their truth apart, and the one place where commands find cases.
+"""A tree of incidents with their truth in a separate folder, and the search of cases for commands.
 
-``DIR/incidents/<id>/`` is what a solver may see; ``DIR/truth/<id>/`` is for the grader alone. Methods may not import
-this module.
+``DIR/incidents/<id>/`` is for solvers, ``DIR/truth/<id>/`` for the grader alone. Methods may not import this module.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _Noun = TypeVar("_Noun", bound=Artefact)
 
 
 class Tree:
-    """The folder *root* with incidents and, apart from them, their truth."""
+    """The folder *root* with incidents and, in another folder, their truth."""
 
     def __init__(self, root: Path) -> None:
         self.root = Path(root)
@@ -83,7 +82,7 @@ class Tree:
         write_annotation(self._truth_folder(id_), annotation)
 
     def ledger(self, id_: str) -> pl.DataFrame | None:
-        """Return the delay and errors that the fault itself added, per call; None without one; raises DatapackError."""
+        """Return the delay and errors that the fault added, a row per call; None without a ledger; raises DatapackError."""
         path = self.truth_path(id_) / LEDGER
         if not path.exists():
             return None
@@ -117,7 +116,7 @@ class Tree:
 def write_annotation(folder: Path, annotation: Annotation) -> None:
     """Write *annotation* as annotation.json, and its graph as causal_graph.json, into *folder*.
 
-    A causal_graph.json that somebody else published stays: what `annotate` makes never replaces it.
+    A causal_graph.json from elsewhere is not replaced by a graph that `annotate` computed.
     """
     if not annotation.made_from or not _is_published(folder):
         write_noun(folder / CAUSAL_GRAPH, annotation.graph)
@@ -125,7 +124,7 @@ def write_annotation(folder: Path, annotation: Annotation) -> None:
 
 
 def _is_published(folder: Path) -> bool:
-    """Return whether causal_graph.json in *folder* comes from others: it is not the graph of our annotation.json."""
+    """Return whether causal_graph.json in *folder* comes from elsewhere: it is not the graph of our annotation.json."""
     if not (folder / CAUSAL_GRAPH).exists():
         return False
     stored = read_noun(Annotation, folder / ANNOTATION) if (folder / ANNOTATION).exists() else None
@@ -148,7 +147,7 @@ def read_noun(kind: type[_Noun], path: Path) -> _Noun:
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """An incident with what the grader knows about it; *name* is the id, or the folder's name in the public form."""
+    """An incident with its truth, if known; *name* is the id, or the folder's name in the public form."""
 
     datapack: Datapack
     truth: Truth | None
@@ -158,7 +157,7 @@ class Case:
 
     @property
     def published(self) -> Annotation | None:
-        """The annotation of this case that others published, None when there is none; raises DatapackError."""
+        """The annotation from a causal_graph.json that comes from elsewhere, None without one; raises DatapackError."""
         folder = self.truth_path
         return read_graph(folder / CAUSAL_GRAPH) if folder is not None and _is_published(folder) else None
 
@@ -166,9 +165,9 @@ class Case:
 def resolve(path: Path, on_error: Callable[[Path, OpsAssayError], None] | None = None) -> list[Case]:
     """Return the cases (incident, truth, annotation) in *path*, sorted by name.
 
-    It may be a tree (with incidents/ and truth/), its incidents/ or one of them, a datapack in the public form, or a
-    folder of those. *on_error* is called with each case that cannot be read, and the rest goes on; without it the first
-    one is raised. Raises UserError when *path* is nothing of this.
+    *path* is a tree (with incidents/ and truth/), its incidents/ or one of them, a datapack in the public form, or a folder
+    of those. *on_error* is called with each case that cannot be read; without it the first error is raised. Raises
+    UserError when *path* is none of these.
     """
     cases = []
     for folder, reader in _readers(path):

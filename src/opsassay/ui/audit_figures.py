@@ -1,6 +1,6 @@
 """The figures of an audit: heat map, forest plots, regret bars, pooled against per-system scores.
 
-All values carry their numbers as text and differ in shape, outline or dash, so that a grey print says the same.
+Every value is also written as text, and marks differ in shape, outline or dash, so that a grey print loses nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Parts of the audit report: sections, tables, and how numbers are written in them."""
+"""Parts of the audit report: sections, tables, and the format of numbers in them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from opsassay.ui.audit_svg import Figure
 ROWS_SHOWN = 60
 _TEXTS = packaged_yaml(__package__, "audit_words.yaml")
 WORDS: Mapping[str, str] = _TEXTS["words"]
-"""Sentences of the report, in which numbers are filled in."""
+"""Sentences of the report, with places for numbers."""
 DASH = "–"
 
 
 @dataclass(frozen=True)
 class AuditTable:
-    """A table of texts; *numeric* columns are set flush right; *note* stands below."""
+    """A table of texts; *numeric* are the indices of right-aligned columns; *note* is printed below."""
 
     caption: str
     columns: tuple[str, ...]
@@ -34,7 +34,7 @@ class AuditTable:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the report: words, figures with captions, tables, notes."""
+    """A section of the report: paragraphs (*words*), figures with captions, tables, notes."""
 
     id: str
     title: str

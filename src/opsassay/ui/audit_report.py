@@ -1,4 +1,4 @@
-"""The report of an audit: report.html, report.md, figures as SVG, and the tables that `analysis.audit.export` writes."""
+"""Writes the report of an audit: report.html, report.md, figures as SVG, and the tables of `analysis.audit.export`."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def write_audit(
 ) -> list[Path]:
     """Write the whole report of *audit* into *folder* and return its files, report.html last.
 
-    Every file appears whole or not at all, and the same audit gives the same bytes. Tables and figures of an earlier
-    report there that this one does not have are removed. Raises OperationError.
+    Each file is replaced as a whole, and equal audits give equal bytes. Tables and figures of an earlier report that the new
+    one lacks are removed. Raises OperationError.
     """
     style = _figure_style()
     written = write_tables(audit, folder)

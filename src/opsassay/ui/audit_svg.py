@@ -1,4 +1,4 @@
-"""Small pieces of SVG with text as text: the same markup stands in the report and in files of its own."""
+"""Builders of SVG elements with text as text, for the report's page and for separate SVG files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An audit as sections; the HTML and the Markdown report are drawn from the same ones."""
+"""The sections of an audit report, from which both the HTML and the Markdown report are made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lanes over one time axis: what an agent did and what the system went through, as positions in percent and words; pure."""
+"""The lanes of a run over one time axis, agent and system, as positions in percent and texts."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 from opsassay.ui.plain import plain
 
 TRACK = 40.0
-"""Height of the drawn part of a lane, pixels."""
+"""Height of the drawn part of a lane in pixels."""
 MOST_BOXES = 1_000
-"""Of a lane, those that are drawn: more cannot be distinguished on a screen."""
+"""Most boxes of a lane that are drawn."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Lane:
-    """One row: its boxes, and dashed *limits* (y in pixels, words)."""
+    """One row of a timeline: its boxes, and dashed horizontal *limits* (y in pixels, text)."""
 
     name: str
     about: str
@@ -45,7 +45,7 @@ class Lane:
 
 @dataclass(frozen=True)
 class Cut:
-    """A vertical line: a predicate that failed there, or a phase that begins there."""
+    """A vertical line at *x* percent: a predicate that failed then, or a phase that began."""
 
     x: float
     words: str
@@ -89,7 +89,7 @@ class Span:
 
 @dataclass(frozen=True)
 class RunClock:
-    """All lanes of a run over its *span*."""
+    """The timeline of a run: all lanes over its *span*."""
 
     span: Span
     lanes: tuple[Lane, ...]

@@ -1,4 +1,4 @@
-"""Two solvers on the tasks that both were run on: the paired difference, its interval, and the tasks that flipped."""
+"""Compares two solvers on their common tasks: the paired difference, its interval, and tasks with other results."""
 
 from __future__ import annotations
 

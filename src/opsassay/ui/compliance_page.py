@@ -1,4 +1,4 @@
-"""Pages of compliance runs: which world was judged how, and which rule said so, beside the policies that were left."""
+"""Pages of compliance runs: the decision on each cluster state, the deciding rule, and the submitted policies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages of cost runs: what was asked, the cost over time with what was planted and what was claimed, and every grade."""
+"""Pages of cost runs: the task, the cost over time with true and claimed anomalies, and every grade."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from opsassay.ui.reports import PageRequest, ShownTask, write_run_pages
 
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 1130.0, 150.0, 70.0, 10.0, 24.0
 LABEL = 80.0
-"""Width that the label of a phase takes at most."""
+"""Greatest width of the label of a phase in pixels."""
 POINTS_DRAWN = 800
-"""Points of a line; of more of them the highest of each group is drawn, so that no spike is lost."""
+"""Most points of a line; of more, the highest of each group is drawn, so that no spike is lost."""
 
 
 def write_cost_pages(request: PageRequest, written_to: Callable[[Path], None]) -> list[str]:

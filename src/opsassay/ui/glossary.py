@@ -1,4 +1,4 @@
-"""Words of the pages: what a label means, and how the value of a metric is written."""
+"""Texts of the pages: explanations of labels, and the format of a metric's value."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from opsassay.core.text import number_text
 from opsassay.scoring.figures import percent
 
 BASELINES = frozenset({"constant", "chance", "random", "loudest", "gap", "row_count_gap", "row-count-gap"})
-"""Solvers that are in every table to show what no skill looks like."""
+"""Solvers without skill, which tables show for comparison."""
 
 _PREDICATE = re.compile(r"\bV_[a-z_]+\b")
 
 
 SORTED_BY = ("any_service", "exact_match", "f1", "path_reachability", "edge_f1")
-"""Metrics that order the answers, the first that differs decides: the one that is defined on most answers leads."""
+"""Metrics by which answers are sorted, in this order: the first one that differs decides."""
 
 LABELS: dict[Label, str] = {
     Label.ATTRIBUTED: "attributed: the cascade was verified from the root to the alarms",

@@ -1,6 +1,6 @@
-"""Pages on which an annotator audits the labels of a suite, blind to the other one: three stages per case (E.1).
+"""Pages on which an annotator audits the labels of a suite without seeing other verdicts, in three stages (E.1).
 
-The raw evidence that an annotator judges a cascade by: spans, metrics and logs, before and after, nothing inferred.
+They show the raw evidence for judging a cascade: spans, metrics and logs of both windows.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MOST_ROWS = 60
 
 @dataclass(frozen=True)
 class LabelEvidence:
-    """One row of the evidence: *before* and *after* are what was measured, *series* means of bins over both windows."""
+    """One row of evidence: texts on the normal (*before*) and abnormal window (*after*); *series* are means of time bins."""
 
     component: str
     what: str
@@ -134,7 +134,7 @@ MOST_FIELDS = 20_000
 
 @dataclass(frozen=True, eq=False)
 class LabelAudit:
-    """What one annotator is asked: the *cases* of *suite*, in order."""
+    """The work of one annotator: the *cases* of *suite*, in order."""
 
     suite: Path
     annotator: str
@@ -273,5 +273,5 @@ def _polyline(series: Sequence[float | None], width: int = 160, height: int = 28
 
 
 def _describe_agreement(verdict: CaseVerdict | None) -> str:
-    """Return "agree", "disagree" or "not judged yet"."""
+    """Return "agree", "disagree" or, for None, "not judged yet"."""
     return "not judged yet" if verdict is None else "agree" if verdict.agree else "disagree"

@@ -1,4 +1,4 @@
-"""The page of leaderboards: one file, as all pages are."""
+"""The page of leaderboards, one HTML file."""
 
 from __future__ import annotations
 

@@ -276,7 +276,7 @@ class ProxyServer:
         return await self._complete_call(call, response, headers)
 
     def _abort_answer(self, call: _Call, response: web.StreamResponse, outcome: str, error: str) -> web.StreamResponse:
-        """Close the agent's connection before the body's end, as the upstream did; store *outcome* and *error* in *call*."""
+        """Close the agent's connection within the body, as the upstream did; store *outcome* and *error* in *call*."""
         call.outcome, call.error = outcome, error
         _log.warning("answer broken off", call=call.id, outcome=outcome, reason=error)
         if call.request.transport is not None:

@@ -23,7 +23,7 @@ __all__ = ["Ended", "Sandbox", "SandboxLimits", "python_path", "sealing_refusal"
 
 
 def __getattr__(name: str) -> Any:
-    """Return the name's value from `seal`, imported lazily because the supervisor, which starts per run, needs none of it."""
+    """Return `seal`'s value of *name*, imported lazily: the supervisor starts in every run and needs none of them."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from opsassay.solvers.sandbox import seal

@@ -1,1 +1,1 @@
-"""Read-only APIs of observability backends over the telemetry of one recorded incident, and nothing else of it."""
+"""Read-only APIs of observability backends over the telemetry of one recorded incident."""

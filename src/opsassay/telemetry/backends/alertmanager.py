@@ -1,6 +1,6 @@
-"""Alertmanager's API v2 over one view: its alerts as Alertmanager has them now.
+"""Alertmanager's API v2 over one view, with the alerts that fire now.
 
-Shapes, orders and errors are those of Alertmanager 0.25, which the tests run beside this where it is installed.
+Forms, orders and errors are those of Alertmanager 0.25; where it is installed, tests compare both.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _FNV_BASIS, _FNV_PRIME = 14695981039346656037, 1099511628211
 
 
 class AlertmanagerError(UserError):
-    """A request that is not answered; its text is what Alertmanager sends."""
+    """An invalid request; the message is the text that Alertmanager sends."""
 
 
 class AlertmanagerApi:
-    """Answers what stands below /api/v2; nothing is silenced, and alerts are read only."""
+    """Answers requests to paths below /api/v2 from the alerts of *view*; it has no silences."""
 
     def __init__(self, view: View) -> None:
         self._receiver, self._began_ns = view.kind, view.began_ns

@@ -1,4 +1,4 @@
-"""Results of PromQL as the JSON that Prometheus writes: times in seconds, numbers as text in Go's form."""
+"""Results of PromQL as the JSON of Prometheus: times in seconds, numbers as text in Go's form."""
 
 from __future__ import annotations
 

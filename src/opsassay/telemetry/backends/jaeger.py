@@ -1,4 +1,4 @@
-"""Jaeger's query API over one view: services, operations, traces, dependencies. Now is its latest span."""
+"""Jaeger's query API over one view: services, operations, traces, dependencies. Its present is the latest span."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from opsassay.telemetry.backends.spans import SpanStore, TraceSearch, is_trace_i
 DEFAULT_TRACES = 100
 MOST_TRACES = 1500
 MOST_SPANS = 50_000
-"""In one answer."""
+"""Most spans in one answer."""
 
 _DAY_MS = 24 * 3600 * 1000
 
 
 class JaegerError(UserError):
-    """A request that is not answered; *status* is HTTP's."""
+    """A request that gets an error reply with the HTTP *status*."""
 
     def __init__(self, message: str, status: int = 400) -> None:
         self.status = status
@@ -28,7 +28,7 @@ class JaegerError(UserError):
 
 
 class JaegerApi:
-    """Answers what stands below /api of Jaeger's query service."""
+    """Answers requests to the paths below /api of Jaeger's query service from the spans in *store*."""
 
     def __init__(self, store: SpanStore) -> None:
         self.store = store

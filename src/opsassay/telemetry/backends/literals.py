@@ -1,8 +1,8 @@
-"""Texts in quotes, by the one rule of PromQL, LogQL and TraceQL.
+"""String literals in quotes, by the rule that PromQL, LogQL and TraceQL share.
 
 All three unquote as Go does (``util/strutil/quote.go`` of Prometheus, which Loki's ``lex.go`` calls too, and
-``strconv.Unquote`` in Tempo's ``lexer.go``): between backticks every character stands for itself; between double quotes,
-and in PromQL alone between single ones, a backslash begins an escape, and an unknown escape is an error.
+``strconv.Unquote`` in Tempo's ``lexer.go``): between backticks every character stands for itself; between double
+quotes, in PromQL also single ones, a backslash begins an escape, and an unknown escape is an error.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ def unquoted(literal: str) -> str:
 
 
 def code_literals(query: str) -> str:
-    """Return the PromQL *query* with each string literal in hexadecimal digits, marked by a sign that names cannot have.
+    """Return the PromQL *query* with each string literal as hexadecimal digits after a character not allowed in names.
 
-    The parser then reads neither escapes nor regular expressions by its own rules. It requires of each selector a
-    matcher that does not match the empty string, so an empty literal stays empty, and after ``!~`` the code is a
-    regular expression that matches "", so that no valid query is refused. Raises ValueError for an invalid literal.
+    The parser then applies none of its own rules on escapes and regular expressions. An empty literal stays empty, and
+    after ``!~`` the code matches "", since the parser requires a matcher that does not match "" and must refuse no valid
+    query. Raises ValueError for an invalid literal.
     """
 
     def code(found: re.Match[str]) -> str:

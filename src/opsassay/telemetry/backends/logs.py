@@ -1,7 +1,7 @@
-"""The logs of a datapack as Loki's streams: labels, structured metadata, and lines at nanoseconds.
+"""The logs of a datapack as Loki's streams: labels, structured metadata, and lines with times in nanoseconds.
 
-What Loki makes of logs that come by OTLP is what this is: service, level and the places in Kubernetes are labels of the
-stream, by which it is selected; all else of an entry, as ``trace_id``, is its structured metadata.
+As in Loki's intake of OTLP logs, service, level and Kubernetes names are labels of the stream, by which it is selected;
+other attributes of an entry, such as ``trace_id``, are its structured metadata.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _LEVELS = ("trace", "debug", "info", "warn", "error", "critical", "fatal")
 
 @dataclass(frozen=True)
 class LogStore:
-    """All entries in the order of time: *ns*, *lines*, and in *owners* the row of *sets* that has their labels.
+    """All entries in order of time: *ns*, *lines*, and *owners*, the row of *sets* with the labels of each entry.
 
-    *sets* has a column for each name, null where a label is absent; those of *stream_names* are labels of the stream.
+    *sets* has a column for each label, null where it is absent; *stream_names* are those that are labels of the stream.
     """
 
     sets: pl.DataFrame
@@ -68,7 +68,7 @@ class LogStore:
     ) -> Present:
         """Return for each row of `sets` whether its label *name* passes the test that *make_test* returns.
 
-        *of_stream* takes labels of other kinds, as structured metadata, for missing.
+        With *of_stream*, labels that are not of the stream count as missing.
         """
         if name not in self.sets.columns or (of_stream and name not in self.stream_names):
             return np.full(self.sets.height, make_test([""])(""))

@@ -1,4 +1,4 @@
-"""Loki's HTTP API over one view: logs, labels, series, and counts over them."""
+"""Loki's HTTP API over one view: logs, labels, series, and metric queries."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from opsassay.telemetry.backends.views import View
 
 DEFAULT_ENTRIES = 100
 MOST_ENTRIES = 5000
-"""Of logs in one answer, as with Loki."""
+"""Most log entries in one answer, as in Loki."""
 
 MOST_POINTS = 11_000
 QUERY_TIMEOUT_S = 20.0
@@ -38,7 +38,7 @@ _SELECTORS = ("match", "match[]")
 
 
 class LokiApi:
-    """Answers what stands below /loki/api/v1; queries are evaluated one at a time, by *turn*, so memory is bounded."""
+    """Answers requests to paths below /loki/api/v1; *turn* makes queries wait for each other, to bound memory."""
 
     def __init__(self, view: View, turn: threading.Lock) -> None:
         self.store: LogStore = read_logs(view)

@@ -1,7 +1,7 @@
-"""Matchers of texts as Prometheus, Loki and Alertmanager have them: equal, not equal, and by regular expressions.
+"""Label matchers as in Prometheus, Loki and Alertmanager: equal, not equal, and regular expressions.
 
-Regular expressions are RE2's, by that library itself: it takes time in proportion to the text whatever the expression
-is, and has neither lookaround nor backreferences. Each distinct text is matched once.
+Regular expressions are run by RE2: time is proportional to the text, and there is neither lookaround nor backreference.
+Each distinct text is matched once.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from opsassay.core.errors import UserError
 MOST_REGEX_CHARACTERS = 1000
 _ONE_BYTE = re.compile(r"(?<!\\)(?:\\\\)*\\C")
 _OF_WHOLE_TEXTS = re.compile(r"\\[Az]|\(\?[a-zA-Z]*-")
-"""What means another thing for a line alone than for one among others."""
+"""Parts of a regular expression whose meaning differs between one line and a text of several lines."""
 
 
 class RegexError(UserError):
-    """A regular expression that cannot be used."""
+    """A regular expression that is invalid, too long or not supported."""
 
 
 class Matcher(NamedTuple):
-    """What a label *name* has to be; *op* is one of ``=``, ``!=``, ``=~`` and ``!~``, and an absent label is ''."""
+    """A condition on the label *name*; *op* is one of ``=``, ``!=``, ``=~`` and ``!~``, an absent label is ''."""
 
     name: str
     op: str
     value: str
 
     def test(self, texts: Iterable[str]) -> Callable[[str], bool]:
-        """Return a function that tells whether a value matches; it only knows the values in *texts*. Raises RegexError."""
+        """Return a function that tells whether a value, one of *texts*, satisfies the condition; raises RegexError."""
         return tester(self.op, self.value, texts)
 
 
 def tester(op: str, value: str, texts: Iterable[str]) -> Callable[[str], bool]:
-    """Return a test whether one of *texts* matches *op* (=, !=, =~, !~) and *value* as a whole; raises RegexError."""
+    """Return the test whether a value, one of *texts*, satisfies *op* (=, !=, =~, !~) and *value*; raises RegexError."""
     match op:
         case "=":
             return value.__eq__
@@ -67,7 +67,7 @@ def holds_anywhere(regex: str, texts: pl.Series) -> npt.NDArray[np.bool_]:
 
 
 def _lines_with(regex: Any, lines: pl.Series) -> npt.NDArray[np.bool_]:
-    """Return for each of *lines* whether the compiled *regex* matches within it; all lines are searched as one text."""
+    """Return for each of *lines* whether the compiled *regex* matches within it."""
     text = "\n".join(lines.to_list()).encode()
     begins = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lines.str.len_bytes().to_numpy() + 1)])
     found = np.zeros(len(lines), dtype=bool)

@@ -1,8 +1,8 @@
-"""Names of metrics and labels as Prometheus allows them, made from those of a datapack by one rule.
+"""Names of metrics and labels of a datapack, converted to the names that Prometheus allows.
 
-Every character that a name may not have becomes ``_``, and a name that would begin with a digit gets one before it:
-``k8s.pod.cpu.usage`` is ``k8s_pod_cpu_usage``, as OpenTelemetry's own translation has it. Where two names become one,
-the later in the order of the alphabet gets ``_2``, ``_3`` and so on.
+Each invalid character becomes ``_``, and a leading digit gets one before it: ``k8s.pod.cpu.usage`` becomes
+``k8s_pod_cpu_usage``, as OpenTelemetry translates it. If two names become equal, the alphabetically later one gets the
+suffix ``_2``, ``_3`` and so on.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Prometheus' HTTP API over one view: its answers, its errors, its bounds."""
+"""Prometheus' HTTP API over one view, with its replies, errors and limits."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from opsassay.telemetry.backends.series import SeriesStore, Times, read_series
 from opsassay.telemetry.backends.views import View
 
 MOST_POINTS = 11_000
-"""Of a series in one answer, as with Prometheus."""
+"""Most points per series in one answer, as in Prometheus."""
 
 QUERY_TIMEOUT_S = 20.0
 _VERSION = "3.0.0"
-"""The release of Prometheus whose semantics and answers these are; clients read from it what they may ask."""
+"""The release of Prometheus whose semantics and replies the API has; clients choose their queries by it."""
 
 
 class PrometheusApi:
-    """Answers what stands below /api/v1 of Prometheus; queries are evaluated one at a time, by *turn*."""
+    """Answers requests to paths below /api/v1; *turn* makes queries wait for each other, to bound memory."""
 
     def __init__(self, view: View, turn: threading.Lock) -> None:
         self.store: SeriesStore = read_series(view)
@@ -151,13 +151,13 @@ class PrometheusApi:
 
 
 def failed(error: PromqlError) -> ApiReply:
-    """Return *error* as Prometheus' JSON reply of an error, with its status."""
+    """Return Prometheus' JSON reply for *error*, with its HTTP status."""
     said = {"status": "error", "errorType": error.kind, "error": str(error)}
     return ApiReply(error.status, json.dumps(said).encode())
 
 
 class _turn:  # noqa: N801 - used as a function is
-    """The turn of one query: a block in which no other is evaluated; raises PromqlError when it does not come in time."""
+    """A block in which no other query is evaluated; raises PromqlError if *lock* is not free before *deadline* (s)."""
 
     def __init__(self, lock: threading.Lock, deadline: float) -> None:
         self._lock, self._deadline = lock, deadline

@@ -1,4 +1,4 @@
-"""Requests and replies as all APIs here see them, and parameters read from text."""
+"""Requests and replies of all APIs, and parsers of their parameters."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?", re.ASCII)
 
 
 class ApiCall(NamedTuple):
-    """A request: *path* in its decoded parts, *parameters* of address and form together, all values of each."""
+    """A request: the decoded parts of its *path*, and all values of each parameter in its URL and form."""
 
     method: str
     path: tuple[str, ...]
@@ -34,7 +34,7 @@ class ApiCall(NamedTuple):
 
 
 class ApiReply(NamedTuple):
-    """What is sent back: HTTP's *status*, *content*, and its media type."""
+    """A reply: its HTTP *status*, *content*, and media type (*kind*)."""
 
     status: int
     content: bytes

@@ -1,4 +1,4 @@
-"""Alerts and their rules as Prometheus lists them; what a rule asks is not said: ours are over spans and states."""
+"""Alerts and alerting rules as Prometheus lists them; the query of a rule is empty, as it is over spans and states."""
 
 from __future__ import annotations
 

@@ -1,12 +1,10 @@
-"""The metrics of a datapack as Prometheus' series: labels, and samples at milliseconds.
+"""The metrics of a datapack as Prometheus' series: labels, and samples with times in milliseconds.
 
-All samples lie below each other, series by series and in the order of time, so that one binary search finds the samples
-of every series at every step of a query.
+All samples are in one array, series by series in order of time, so that one binary search finds the samples of every
+series at every step of a query.
 
-Counters and latency histograms made of spans, under the names that Tempo's metrics-generator gives them.
-
-A span counts from the first tick after its end on; a counter has a sample at every tick, as if it were scraped. The counts
-are exact over the bounds of the buckets, which double from 2 ms on.
+Spans are counted as calls and latency histograms, under the names of Tempo's metrics-generator. A span counts from the
+first tick after its end on; a counter has a sample at every tick, like a scrape. Counts per bucket are exact.
 """
 
 from __future__ import annotations
@@ -26,11 +24,11 @@ from opsassay.telemetry.schema import REQUIRED
 
 PREFIX = "traces_spanmetrics"
 BOUNDS_MS = 2 ** np.arange(1, 15)
-"""Upper bounds of the buckets, milliseconds; one more has what is longer."""
+"""Upper bounds of the buckets in ms; longer spans are in one more bucket."""
 TICK_NS, MOST_TICKS = 15 * 10**9, 480
-"""As Prometheus scrapes by default; of a recording longer than two hours ticks are further apart."""
+"""The interval of samples, Prometheus' default; a recording above two hours has `MOST_TICKS` samples."""
 MOST_GROUPS = 1000
-"""With more operations than this they have no names: one series each would be more than anybody reads."""
+"""With more combinations of labels than this, series have no span names."""
 _LABELS = ("service", "span_name", "span_kind", "status_code")
 
 
@@ -113,7 +111,7 @@ _TABLES = ("metrics", "metrics_sum", "metrics_histogram")
 
 @dataclass(frozen=True)
 class MetricDescription:
-    """What is known of one metric: its *type* as in Prometheus' metadata, and where it comes from."""
+    """A metric's *type* and *help* text, as in Prometheus' metadata."""
 
     type: str
     help: str
@@ -121,9 +119,9 @@ class MetricDescription:
 
 @dataclass(frozen=True)
 class SeriesStore:
-    """Series by number: ``labels[n]``, and ``ms`` and ``values`` from ``bounds[n]`` to ``bounds[n + 1]``, at least one.
+    """Series by index n: ``labels[n]`` and its samples, ``ms`` and ``values`` from ``bounds[n]`` to ``bounds[n + 1]``.
 
-    ``ms`` are milliseconds of the epoch, rising within a series; ``metrics`` describes each metric by its name.
+    ``ms`` are milliseconds since 1970, rising within a series; ``metrics`` describes each metric by its name.
     """
 
     labels: Sequence[Labels]
@@ -233,9 +231,9 @@ def _counted_before(flags: npt.NDArray[np.bool_]) -> Times:
 def read_series(view: View) -> SeriesStore:
     """Return the series of *view*; raises DatapackError when a table is damaged.
 
-    Gauges and sums are as they were recorded. A histogram ``x`` becomes the counters ``x_count`` and ``x_sum``,
-    cumulative since the recording began, and the gauges ``x_min`` and ``x_max``, since the tables have no buckets.
-    Calls are also counted from spans, with their latency in buckets (`counted_spans`).
+    Gauges and sums are as recorded. A histogram ``x`` becomes the counters ``x_count`` and ``x_sum``, cumulative from the
+    start of the recording, and the gauges ``x_min`` and ``x_max``; the tables have no buckets. Calls and their latencies
+    are also counted from spans (`counted_spans`).
     """
     parts = [part for table in _TABLES for part in _read_series_parts(view, table)]
     parts += [_part_of_spans(counted) for counted in counted_spans(view)]
@@ -258,7 +256,7 @@ def read_series(view: View) -> SeriesStore:
 
 @dataclass(frozen=True)
 class _SeriesPart:
-    """All series of one metric of one table: *counts* of samples, series by series."""
+    """All series of one metric of one table; *counts* are the samples of each series."""
 
     raw: str
     table: str

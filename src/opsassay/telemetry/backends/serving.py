@@ -1,4 +1,4 @@
-"""The server of all APIs over one view: bounded HTTP on a port of this machine or on a Unix socket."""
+"""The HTTP server of all backends' APIs over one view, on a local port or a Unix socket."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ from opsassay.telemetry.datapack import Datapack
 MOST_FORM_BYTES = 2**16
 _LOG = logging.getLogger(__name__)
 TEMPO = "tempo"
-"""The part of the path below which Tempo stands on the port of all APIs: its traces have the paths of Jaeger's."""
+"""The path prefix of Tempo's API on the shared port, since its paths of traces equal Jaeger's."""
 
 REFRESH_S = 1.0
-"""What is answered of a running system is so old at most."""
+"""The greatest age (s) of a running system's data in a reply."""
 
 _INDEX = (
     "Read-only APIs over one view: Prometheus below /api/v1, Jaeger below /api, Loki below /loki/api/v1, "
@@ -51,21 +51,21 @@ _INDEX = (
 
 
 class BackendApi(Protocol):
-    """One backend's API; `answer` gives None for a path that it has not."""
+    """The API of one backend."""
 
     def reply_to(self, call: ApiCall) -> ApiReply | None:
         """Return the reply to *call*, None when its path is not of this API."""
 
 
 class MachineLock:
-    """Whose turn it is among the queries of one server, whatever view they are over."""
+    """The locks by which the queries of one server run one at a time, for Prometheus and for Loki."""
 
     def __init__(self) -> None:
         self.prometheus, self.loki = threading.Lock(), threading.Lock()
 
 
 class Backends:
-    """All APIs over one *view*, each made when it is first asked; `named` raises DatapackError for a damaged table."""
+    """The APIs over one *view*, each built at its first use; *turns* are the locks of their queries."""
 
     def __init__(self, view: View, turns: MachineLock) -> None:
         self._made: dict[str, BackendApi] = {}
@@ -92,7 +92,7 @@ class Backends:
 
 
 class ApiServer:
-    """Answers the requests of connections out of the backends that *current* gives, all of them or one *alone*."""
+    """Answers HTTP requests from the backends that *current* returns: from all, or from the one named *alone*."""
 
     def __init__(self, current: Callable[[], Backends], alone: str | None = None) -> None:
         self._current, self._alone = current, alone
@@ -161,7 +161,7 @@ class ApiServer:
 
 
 class _Latest:
-    """The backends over the latest view, which is looked at anew when it is older than `REFRESH_S`."""
+    """Returns the backends over the latest view; it calls *now* for a new view after `REFRESH_S` seconds."""
 
     def __init__(self, now: Callable[[], View]) -> None:
         self._now, self._turns, self._lock = now, MachineLock(), threading.Lock()
@@ -177,7 +177,7 @@ class _Latest:
 
 
 def _backend_of(call: ApiCall) -> tuple[str | None, ApiCall]:
-    """Split the backend's name off the path of *call*; return (name, rest of the call), (None, *call*) without one."""
+    """Return (backend of the path of *call*, call without its prefix), (None, *call*) for an unknown path."""
     match call.path:
         case ("api", "v1", *_) | ("-", *_):
             return "prometheus", call

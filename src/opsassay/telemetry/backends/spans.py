@@ -1,4 +1,4 @@
-"""The spans of a datapack in Jaeger's words: operations, tags, processes, microseconds."""
+"""The spans of a datapack in Jaeger's terms: operations, tags, processes, microseconds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from opsassay.telemetry.backends.views import View
 
 TAG, PROCESS = "tag:", "process:"
 DERIVED = frozenset({"span.kind", "error", "otel.status_code"})
-"""Tags that Jaeger has for what OTLP keeps in fields of a span."""
+"""Tags of Jaeger that OTLP stores in fields of a span."""
 
 _KINDS = {pl.Boolean: "bool", pl.String: "string"}
 
@@ -37,7 +37,7 @@ def is_trace_id(text: str) -> bool:
 
 @dataclass(frozen=True)
 class TraceSearch:
-    """What a trace is searched by: one span of it fits all. Times are us of the epoch, durations ns."""
+    """A search for traces with a span that meets all conditions; times are us since 1970, durations ns."""
 
     service: str
     operation: str | None
@@ -51,9 +51,9 @@ class TraceSearch:
 
 @dataclass(frozen=True)
 class SpanStore:
-    """All spans of a recording, in the order of time; columns ``tag:KEY`` and ``process:KEY`` hold their tags.
+    """All spans of a recording, in order of time; columns ``tag:KEY`` and ``process:KEY`` contain their tags.
 
-    The others: trace_id, span_id, parent_id, operation, service, start_us and start_ns (since the epoch), duration_ns.
+    The others: trace_id, span_id, parent_id, operation, service, start_us and start_ns (since 1970), duration_ns.
     """
 
     spans: pl.DataFrame
@@ -129,11 +129,11 @@ def read_spans(view: View) -> SpanStore:
 
 
 SCOPES: Mapping[str, tuple[str, ...]] = {"": (TAG, PROCESS), "span": (TAG,), "resource": (PROCESS,)}
-"""What columns the attributes of each scope have, ``resource.service.name`` aside."""
+"""Prefixes of the columns with the attributes of each scope; ``resource.service.name`` has its own column."""
 
 
 def attribute_columns(scope: str, key: str, columns: Container[str]) -> list[str]:
-    """Return those of *columns* with the attribute *key* of *scope* (span, resource, ...); [] for tags of Jaeger alone."""
+    """Return those of *columns* with the attribute *key* of *scope* (span, resource, "" for both); [] for `DERIVED`."""
     found = [f"{prefix}{key}" for prefix in SCOPES[scope] if f"{prefix}{key}" in columns and key not in DERIVED]
     return found + ["service"] * (key == "service.name" and scope != "span")
 

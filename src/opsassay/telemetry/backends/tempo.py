@@ -1,6 +1,6 @@
 """Tempo's HTTP API over one view: searches by tags or TraceQL, traces, tags.
 
-Traces as OTLP in JSON, in the form that Tempo sends: ids in base64, names of kinds and states in full.
+Traces are OTLP JSON in Tempo's form: ids in base64, full names of kinds and states.
 """
 
 from __future__ import annotations
@@ -101,11 +101,11 @@ _NO_ROOT = "<root span not yet received>"
 _VERSION = "2.6.0"
 _SERVICE = "service.name"
 _NAMED = {"name": "operation", "root.name": "root_name", "root.service.name": "root_service"}
-"""Of ``tags`` those that are no attributes (``labelMappings`` of Tempo's search of blocks)."""
+"""Columns for the ``tags`` that are not attributes (``labelMappings`` of Tempo's search of blocks)."""
 
 
 class TempoError(UserError):
-    """A request that is not answered; *status* is HTTP's."""
+    """A request that gets an error reply with the HTTP *status*."""
 
     def __init__(self, message: str, status: int = 400) -> None:
         self.status = status
@@ -113,7 +113,7 @@ class TempoError(UserError):
 
 
 class TempoApi:
-    """Answers what stands at the root of Tempo's query frontend."""
+    """Answers requests to the paths of Tempo's query frontend from the spans in *store*."""
 
     def __init__(self, store: SpanStore) -> None:
         self._store = store

@@ -1,4 +1,4 @@
-"""A query as tokens, and how a reader goes through them; what it meets that it does not expect, it names with its place."""
+"""Splits a query into tokens and steps through them; errors name the unexpected token and its place."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST_DEEP = 16
 
 
 class Token(NamedTuple):
-    """One token: the group of the pattern that it is, its text, and where it begins."""
+    """One token: its *kind* (a group of the pattern), its text, and the offset of its first character."""
 
     kind: str
     text: str
@@ -21,9 +21,9 @@ class Token(NamedTuple):
 
 
 class TokenReader:
-    """Goes through *text* token by token; *pattern* has a named group for each kind, of which ``space`` is passed over.
+    """Steps through *text* token by token; *pattern* has a named group for each kind, and tokens of ``space`` are skipped.
 
-    What is wrong is raised as *error*, beginning with *before*.
+    Errors are raised as *error*, their messages begin with *prefix*.
     """
 
     def __init__(self, text: str, pattern: re.Pattern[str], error: type[UserError], prefix: str) -> None:

@@ -1,4 +1,4 @@
-"""TraceQL: one set of conditions on a span, joined by ``&&`` and ``||``, as an expression over a table of spans."""
+"""TraceQL: one set of conditions on a span, joined by ``&&`` and ``||``, parsed into a filter on a table of spans."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _TOKEN = re.compile(
 
 
 class TraceqlError(UserError):
-    """A query that is not answered; the message is what Tempo sends."""
+    """An invalid query; the message is Tempo's."""
 
 
 def read_traceql(text: str, columns: Mapping[str, pl.DataType]) -> pl.Expr:
@@ -127,7 +127,7 @@ class _TraceqlReader(TokenReader):
         return self._compare_attribute(name, op, value)
 
     def _compare_attribute(self, name: Token, op: str, value: Token) -> pl.Expr:
-        """Return the condition that the attribute *name*, in any scope if it names none, *op* *value* is true."""
+        """Return the condition "attribute *name* *op* *value*"; without a scope in *name*, any scope counts."""
         scope, dot, key = name.text.partition(".")
         if not dot or not key or scope not in SCOPES:
             self.fail(name.at, f"{name.text} is no field that is served here; write .KEY, span.KEY or resource.KEY")

@@ -1,4 +1,4 @@
-"""What the APIs are served over: tables and alerts, those of a recording or of a system as it is now."""
+"""The data that the APIs serve: tables and alerts of a recording, or of a running system at present."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from opsassay.telemetry.schema import empty
 
 
 class AlertingRule(NamedTuple):
-    """What is known of an alert rule: for how long its condition has to hold, how serious it is, and what it is about."""
+    """An alerting rule: seconds for which its condition must hold, its severity, and the kind of object it is about."""
 
     for_s: float = 0.0
     severity: str = ""
@@ -23,10 +23,10 @@ class AlertingRule(NamedTuple):
 
 @dataclass(frozen=True)
 class View:
-    """Telemetry from *began_ns* until *now_ns*, UTC; *rows* has those of a modality in the datapack's columns.
+    """Telemetry from *began_ns* until *now_ns* (UTC); *rows* returns the table of a modality, in the datapack's columns.
 
-    *collect* reads a frame that was made from them; it raises DatapackError when a table is damaged. *alerts* fire now,
-    each since its time; *rules* are by the signals of alerts.
+    *collect* evaluates such a frame, for the named modality; it raises DatapackError when a table is damaged. *alerts* fire
+    now; *rules* are by the signals of alerts; *kind* is "recorded" or "live".
     """
 
     rows: Callable[[str], pl.LazyFrame]

@@ -1,4 +1,4 @@
-"""What all importers share: cases that are read one at a time, skipped when they are there, reported when they fail."""
+"""Shared by all importers: cases are read one at a time, skipped when already imported, reported when they fail."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from opsassay.telemetry.schema import one_sided
 from opsassay.telemetry.tree import ANNOTATION, TRUTH, Tree, write_annotation, write_noun
 
 OnCase = Callable[[str, str], None]
-"""Called with each case's name and what became of it: imported, skipped or failed."""
+"""Called with each case's name and its outcome: imported, skipped or failed."""
 
 SOURCE_NOTE = "source: "
-"""Begins the note of a truth that says what its case is called where it comes from."""
+"""Prefix of the note of a truth with the case's name at its source."""
 
 Frames = dict[tuple[str, str], pl.DataFrame]
 """Tables by (period, modality)."""
@@ -32,9 +32,9 @@ Frames = dict[tuple[str, str], pl.DataFrame]
 
 @dataclass(frozen=True)
 class ImportReport:
-    """What became of each case: ids that were *imported* or *skipped* (already there), reasons of *failed*.
+    """The outcome of each case, as (name, detail): ids of *imported* and *skipped* ones, reasons of *failed* ones.
 
-    *notes* say of imported cases what in the source could not be read and why, and what gives their truth to a solver.
+    *notes* are on imported cases: unreadable parts of the source, and places that reveal the truth to a solver.
     """
 
     imported: tuple[tuple[str, str], ...] = ()
@@ -45,7 +45,7 @@ class ImportReport:
 
 @dataclass(frozen=True)
 class ReadCase:
-    """A case as it was read: *incident* None is a truth without telemetry, *truth* None telemetry without a truth."""
+    """A case as read from its source; *incident* is None without telemetry, *truth* None without a known truth."""
 
     incident: Incident | None
     truth: Truth | None
@@ -58,10 +58,10 @@ class ReadCase:
 
 @dataclass(frozen=True)
 class Source:
-    """A case that can be read: its *name* in the source, the *id* it gets, and how it is read.
+    """A case that can be imported: its *name* in the source, its *id*, and the function that reads it.
 
-    *truth_notes* returns what its truth notes, without reading telemetry: one that is there already may have another.
-    The id must follow from nothing that names the fault: who knows the rule could otherwise try all faults.
+    *truth_notes* returns the notes of its truth without reading telemetry, to detect a changed truth of an imported case.
+    The id must not depend on the fault, which a solver could find by trying all faults.
     """
 
     name: str
@@ -145,7 +145,7 @@ def _require_same_notes(source: Source, tree: Tree) -> None:
 
 
 def _conflict(name: str, id_: str, said: str, kept: str) -> DatapackError:
-    """Return the error that case *name* has the truth *said*, and the case *id_* that is already there the truth *kept*."""
+    """Return the error that case *name* has the truth *said*, but the imported case *id_* the truth *kept*."""
     return DatapackError(
         f"{name} is in conflict with {id_}, which is there already: its truth differs ({said[:200]}, there {kept[:200]}); "
         "correct one of them, or import it into another tree."

@@ -43,7 +43,7 @@ METADATA, MILESTONES = "metadata.json", "milestone.json"
 TRAJECTORIES = ("path1.json", "path2.json")
 _METRICS, _LOGS, _ALERTS = "metrics.csv", "logs.json", "alert.json"
 _OF_NODES = "tcp_retans"
-"""The metric that nodes alone have, as the files spell it."""
+"""The metric that only nodes have, spelled as in the files."""
 _NS = 1_000_000_000
 
 

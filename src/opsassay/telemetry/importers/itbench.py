@@ -1,8 +1,8 @@
-"""ITBench ground truth (itbench-hub/ITBench): what was broken and how it spread, without telemetry.
+"""ITBench ground truth (itbench-hub/ITBench): the faults and their propagation, without telemetry.
 
 ``groundtruth_v1.yaml`` comes flat or under ``spec``: groups (entities, each with its name or regular expressions that
 match its names), aliases, propagations and alerts. ``groundtruth.yaml`` (v2) names the faulted objects and the solutions.
-Graded is v1 where it names a root cause, v2 elsewhere.
+The truth for grading is v1 if it names a root cause, else v2.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from opsassay.telemetry.importers.cases import (
 
 V1, V2 = "groundtruth_v1.yaml", "groundtruth.yaml"
 ENTITIES = "entities.json"
-"""File of the truth folder with groups, filters and aliases: what names stand for which entity."""
+"""File of the truth folder with groups, filters and aliases: the names of each entity."""
 
 
 def import_itbench(source: Path, out: Path, on_case: OnCase | None = None) -> ImportReport:
@@ -60,7 +60,7 @@ def _source_of_folder(folder: Path) -> Source:
 
 @dataclass(frozen=True)
 class GroundTruth:
-    """What a ground truth says: groups by id, ids of those that are root causes, their graph, and what is to be kept."""
+    """A parsed ground truth: groups by id, ids of root causes, the annotation, and *further* files (name to text)."""
 
     groups: Mapping[str, Mapping[str, Any]]
     roots: tuple[str, ...]
@@ -117,7 +117,7 @@ def ground_truth(case: str, spec: Mapping[str, Any], file: str, notes: list[str]
 
 
 def _alias_groups(aliases: Any) -> list[list[str]]:
-    """Return *aliases* as groups of names for one thing; a plain list is one group, nested lists are flattened."""
+    """Return *aliases* as groups of names of one entity; a plain list is one group, nested lists are flattened."""
     listed = _as_list(aliases)
     whole = listed if any(isinstance(one, list) for one in listed) else [listed]
     return [names for names in map(_flatten_names, whole) if names]

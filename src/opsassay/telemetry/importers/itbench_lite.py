@@ -52,7 +52,7 @@ from opsassay.telemetry.severity import levels
 
 TRUTH, TRACES, LOGS = "ground_truth.yaml", "otel_traces_raw.tsv", "otel_logs_raw.tsv"
 OBJECTS = {"k8s_events_raw.tsv": event_rows, "k8s_objects_raw.tsv": change_rows}
-"""Files about the cluster's objects, and what makes rows of logs of each."""
+"""By file about Kubernetes objects, the function that makes log rows of it."""
 _SYSTEM = "itbench-lite"
 _QUIET = frozenset({"none", "info"})
 _NS = 1_000_000_000
@@ -249,7 +249,7 @@ def _alerts(folder: Path, notes: list[str]) -> list[tuple[int, str]]:
 
 
 def _services(truth: GroundTruth, root: str, names: list[str], notes: list[str]) -> tuple[str, ...]:
-    """Return those of *names* that the group *root* matches, else those of the nearest groups that it propagates to.
+    """Return those of *names* that the group *root* matches, else those of the nearest groups along the propagations.
 
     Without any it is *root* itself. A root that matches nothing is added to *notes*.
     """
@@ -287,7 +287,10 @@ def _describe_fault(fault: Mapping[str, Any]) -> str:
 
 
 def _table(path: Path, required: set[str], notes: list[str]) -> pl.DataFrame | None:
-    """Return the TSV file *path*, column names in lower case without "_"; None, and a note, if *required* ones miss."""
+    """Return the TSV file *path*, column names in lower case without "_"; None, and a note, without the file.
+
+    Raises DatapackError for a file that lacks one of *required*.
+    """
     if not path.exists():
         notes.append(f"there is no {path.name}")
         return None

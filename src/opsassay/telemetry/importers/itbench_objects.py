@@ -1,6 +1,6 @@
-"""Events and objects of a cluster in an ITBench-Lite scenario, as rows of logs: what happened to whom, what was changed.
+"""Events and objects of a cluster in an ITBench-Lite scenario, as rows of logs: events, and changes of objects.
 
-``k8s_events_raw.tsv`` and ``k8s_objects_raw.tsv`` hold JSON under ``Body``, as OpenTelemetry's k8sobjects receiver writes
+``k8s_events_raw.tsv`` and ``k8s_objects_raw.tsv`` have JSON under ``Body``, as OpenTelemetry's k8sobjects receiver writes
 it (an object, or one under ``object``), or columns of the processed form. Read by documentation alone, as `itbench_lite`.
 """
 
@@ -18,11 +18,11 @@ from opsassay.telemetry.importers.cases import at_ns, iso_ns
 from opsassay.telemetry.severity import levels
 
 LONGEST = 4_000
-"""Characters that are kept of a message, and so of the first state of an object's spec."""
+"""Most characters of a message, and of a changed value in it."""
 CHANGING = frozenset({"managedFields", "resourceVersion", "generation", "uid", "creationTimestamp", "status"})
-"""Fields that change by themselves."""
+"""Fields that Kubernetes changes without an update of the object by a user."""
 POD = r"^(.+?)(?:-[0-9a-f]{6,10}-[a-z0-9]{5}|-[a-z0-9]{5}|-\d+)$"
-"""A pod's name: its workload's, and what Kubernetes adds for a Deployment, a DaemonSet or a StatefulSet."""
+"""A pod's name: its workload's, and the suffix of a Deployment, a DaemonSet or a StatefulSet."""
 FLAT_EVENT = {"object_kind": "kind", "object_name": "name", "namespace": "namespace"}
 
 

@@ -1,7 +1,7 @@
-"""Nezha (IntelligentDDS/Nezha): traces, logs and metrics as CSV, a minute per file, and a list of faults per day.
+"""Nezha (IntelligentDDS/Nezha): traces, logs and metrics as CSV, a file per minute, and a list of faults per day.
 
 ``construct_data/DATE/{trace,log,metric}`` is the system without a fault, ``rca_data/DATE/{trace,log,metric}`` with
-faults, and ``rca_data/DATE/DATE-fault_list.json`` says when which pod got what.
+faults, and ``rca_data/DATE/DATE-fault_list.json`` lists time, pod and type of each fault.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from opsassay.telemetry.importers.cases import (
 from opsassay.telemetry.schema import empty
 
 MINUTES = 3
-"""Files that a fault lasts: that of its injection and the two after it."""
+"""Number of files (minutes) that a fault affects: that of its injection and the two after it."""
 QUIET_MINUTES = 10
-"""How long before a fault its normal metrics begin: a no-fault recording of minutes holds few of them, or none."""
+"""Minutes of metrics before a fault that count as normal: the no-fault recording has few metrics or none."""
 _MINUTE_NS = 60_000_000_000
-"""Metrics are sampled once a minute and tell of the minute before."""
+"""Metrics are sampled once a minute; a sample describes the minute before it."""
 
 _TYPES = {
     "return": "JVMReturn",
@@ -66,8 +66,10 @@ _METRICS = {
     },
     **{f"LatencyP{share}(s)": (f"http.request.duration.p{share}", 1.0) for share in ("50", "90", "95", "99")},
 }
-"""Columns with a name like those of the OpenTelemetry conventions, and the factor to its unit (bytes, s, 1/s, shares);
-others keep theirs. Columns without a pod are those of front_service.csv, which is what users feel."""
+"""OpenTelemetry-like name of each known column, and the factor to its unit (bytes, s, 1/s, shares).
+
+Other columns keep their names. Columns without a pod are those of front_service.csv, measured at the system's entry.
+"""
 
 _LEVEL = r"\s(TRACE|DEBUG|INFO|WARN|ERROR|FATAL)\s"
 _SEVERITY = r'(?i)"severity\\*"\s*:\s*\\*"([a-z]+)'
@@ -199,7 +201,7 @@ def _name_system(service: str) -> str:
 
 
 def _read_inner_labels(day: Path, service: str, kind: str) -> dict[str, tuple[str, ...]]:
-    """Return {"function" or "metric": (name,)}, the place in *service* with a fault of *kind*; {} if no file says."""
+    """Return {"function" or "metric": (name,)}, the place of a *kind* of fault in *service*; {} if no file has it."""
     for path in sorted((day.parent.parent / "construct_data").glob("root_cause_*.json")):
         found = json.loads(path.read_bytes()).get(service, {}).get(kind)
         if found:
@@ -304,7 +306,7 @@ def _find_entry_service(normal: dict[str, pl.DataFrame]) -> str:
 def _metrics(day: Path, entrance: str) -> pl.DataFrame:
     """Return time, metric, value, service_name and pod of every pod's metrics of *day*, with faults and without.
 
-    Those of front_service.csv are given to *entrance*: it names no service of its own.
+    The metrics of front_service.csv get the service *entrance*, since the file names none.
     """
     folders = [day / "metric", day.parent.parent / "construct_data" / day.name / "metric"]
     pods = [path for folder in folders for path in sorted(folder.glob("*_metric.csv"))]

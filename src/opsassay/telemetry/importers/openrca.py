@@ -1,7 +1,7 @@
 """OpenRCA (microsoft/OpenRCA): a day of telemetry per folder, ``telemetry/YYYY_MM_DD/{metric,trace,log}``.
 
-``record.csv`` lists the failures (component, timestamp, reason); ``query.csv`` asks about them. Its systems name their
-columns differently; what is read of each file is in COLUMNS.
+``record.csv`` lists the failures (component, timestamp, reason); ``query.csv`` has the questions. The systems name their
+columns differently; COLUMNS lists the names that are read.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from opsassay.telemetry.importers.cases import (
 from opsassay.telemetry.schema import SCHEMA, empty
 
 BEFORE_S, AFTER_S = 1800, 600
-"""Seconds before a failure that are normal, and from it on that are not; queries ask about half an hour."""
+"""Seconds of the normal period before a failure, and of the abnormal period after it; queries cover half an hour."""
 
 ZONE = ZoneInfo("Asia/Shanghai")
-"""The zone of the days' folders; timestamps are epoch seconds or milliseconds."""
+"""The time zone of the days' folders; timestamps are epoch seconds or milliseconds."""
 
 _REASONS = (
     ("network latency", "NetworkDelay"),
@@ -52,7 +52,7 @@ _REASONS = (
     ("cpu", "CPUStress"),
     ("memory", "MemoryStress"),
 )
-"""The first part of a reason that fits decides; other reasons have no type in the catalogue."""
+"""The first entry whose text is part of a reason gives the fault type; other reasons have none."""
 
 
 def import_openrca(source: Path, out: Path, on_case: OnCase | None = None) -> ImportReport:
@@ -68,7 +68,7 @@ def import_openrca(source: Path, out: Path, on_case: OnCase | None = None) -> Im
 
 
 def _list_sources(system: Path) -> Iterator[Source]:
-    """Yield a source for each incident of the folder *system*: a failure, or several soon after one another."""
+    """Yield a source for each incident of the folder *system*: a failure, or several in one abnormal period."""
     records = read_csv(system / "record.csv")
     lacking = {"component", "timestamp", "reason"} - set(records.columns)
     if lacking:
@@ -162,18 +162,20 @@ COLUMNS: dict[str, dict[str, tuple[str, ...]]] = {
         "value": ("value",),
     },
 }
-"""The columns that are read of each kind of file, by the names that the systems give them."""
+"""By kind of file, our column to the names that systems give it."""
 
 NS_PER_DURATION = {"parent_span": 1_000, "parent_id": 1_000_000, "pid": 1_000_000}
-"""What one of a span's duration is, in ns, by the column of its parent: Market (cloudbed-1, cloudbed-2) has microseconds,
-Bank and Telecom (``elapsedTime``) milliseconds. Source: spans of the public files. A Market span of 49,877 whose children
-start up to 50 ms after it, in milliseconds of epoch, lasts 49.9 ms. `_odd_durations` holds each file against the same."""
+"""The unit of span durations in ns, by the name of the parent column: us in Market, ms in Bank and Telecom.
+
+Source: spans of the public files. A Market span of 49,877 whose children start up to 50 ms after it, in milliseconds of
+epoch, lasts 49.9 ms. `_odd_durations` checks each file for the same.
+"""
 
 FACTOR = 30
-"""By how much the longest span of a trace may differ from the time between its first and last start, in the median."""
+"""Largest ratio, in the median, of a trace's longest span and the time between its first and last start."""
 
 FEWEST_TRACES = 5
-"""Traces with several starts from which on units are held against them."""
+"""Least number of traces with several starts for which units are checked."""
 
 _OPTIONAL = {"trace": {"span_name", "status", "parent_span_id"}, "log": set(), "metric": {"metric", "value"}}
 

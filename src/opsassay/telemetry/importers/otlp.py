@@ -1,9 +1,9 @@
-"""OTLP files: export requests as JSON (one object, or one a line, as collectors write them) or protobuf.
+"""OTLP files: export requests as JSON (one object, or one per line, as collectors write them) or protobuf.
 
-A case is a folder with ``normal/`` and ``abnormal/``, or with files and an incident.yaml that says where the incident
-begins. JSON of any name says itself what is in it; of protobuf the name has to begin with traces, logs or metrics
-(``traces-2.pb``); both gzipped or not. A file or item that gives no row is named in the notes. The truth is injection.json
-of the folder, in the public form, or the roots that incident.yaml states; without either the case has none.
+A case is a folder with ``normal/`` and ``abnormal/``, or with files and an incident.yaml that gives the boundary or the
+windows. JSON names its signal itself; the name of a protobuf file begins with traces, logs or metrics (``traces-2.pb``);
+both may be gzipped. A file or item without rows is named in the notes. The truth is the folder's injection.json, in
+the public form, or the roots in incident.yaml; without either the case has none.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _SIGNALS: dict[str, tuple[Any, Any]] = {
     "metrics": (MetricColumns, ExportMetricsServiceRequest),
 }
 NOT_TELEMETRY = frozenset({STATED_FILE, INJECTION, CAUSAL_GRAPH})
-"""Files of a case's folder that tell of it."""
+"""Files of a case's folder that describe it."""
 _JSON, _BINARY = (".json", ".jsonl", ".ndjson"), (".pb", ".bin", ".binpb", ".otlp")
 _DECODER = json.JSONDecoder()
 _METRICS = frozenset(field.camelcase_name for field in Metric.DESCRIPTOR.oneofs_by_name["data"].fields)
@@ -180,7 +180,7 @@ def _read_case(folder: Path, id_: str, overrides: Mapping[str, Any]) -> ReadCase
 
 
 def _frames(folder: Path, incident: StatedIncident, notes: list[str]) -> Frames:
-    """Return the tables by (period, modality): from the two folders, or split at the boundary or windows of *incident*."""
+    """Return the tables by (period, modality), from two folders or split at the boundary or windows of *incident*."""
     read = {period: _read_tables(place, notes) for period, place in _period_folders(folder).items()}
     windows = incident.windows
     if "" not in read:

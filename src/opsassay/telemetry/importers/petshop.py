@@ -33,7 +33,7 @@ from opsassay.telemetry.schema import empty
 
 EPOCH_S = 300
 NO_ISSUE_ROWS = 5
-"""Rows at the end of the no-issue file that stand for the abnormal period of the case without a fault."""
+"""Last rows of the no-issue file that serve as the abnormal period of the case without a fault."""
 
 _NO_ISSUE = Path("noissue") / "metrics.csv"
 

@@ -1,6 +1,6 @@
-"""incident.yaml of a recording: its windows, alerts and description, and the roots that its team states.
+"""The incident.yaml of a recording: its windows, alerts, description, and the root causes that its team states.
 
-It lies in the folder of OTLP files. Nothing verifies a stated root; `annotate` says whether the recording bears it out.
+It is in the folder of OTLP files. Stated root causes are not verified; `annotate` tells whether telemetry supports them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _as_window(value: Any) -> Any:
 
 
 def _as_ns(value: Any) -> Any:
-    """Return *value*, ns or a time in ISO 8601, in ns since the epoch; raises ValueError."""
+    """Return *value*, ns since 1970 or a time in ISO 8601, in ns since 1970; raises ValueError."""
     if type(value) is int:
         return value
     try:

@@ -1,1 +1,1 @@
-"""`opsassay view`: pages over stores of runs, the same ones live and as files."""
+"""`opsassay view`: pages over stores of runs, served live or written as files."""

@@ -1,4 +1,4 @@
-"""The server's side of the pages: every address of the site, and a stream of what begins and ends."""
+"""The web server of the pages: a route for every page, and a stream of events when runs begin and end."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from opsassay.ui.page import respond
 from opsassay.ui.plain import plain
 
 MOST_STREAMS = 20
-"""Pages that may follow at once."""
+"""Most pages that may follow events at the same time."""
 LONGEST_FILTER = 8_000
-"""Characters of a filter, a statement of SQL among them; what is longer is cut."""
+"""Most characters of a filter or an SQL statement; a longer one is cut."""
 LOOK_S = 0.2
 HEARTBEAT_S = 10.0
 

@@ -1,4 +1,4 @@
-"""The audit of a domain's graded runs: which solver may be chosen for which system, said first."""
+"""The page with the audit of a domain's graded runs: which solver to choose for which system."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from opsassay.ui.browsing.verdicts import DomainStanding
 from opsassay.ui.plain import plain
 
 _ONE = threading.Lock()
-"""An audit takes seconds: whoever asks for the same one waits for it."""
+"""The lock by which one audit runs at a time: it takes seconds, and the next request finds it in the cache."""
 
 
 def audit_view(state: Shown, domain: str) -> View:

@@ -1,4 +1,4 @@
-"""What is in the stores at one moment: every run with its place, found by page, task, solver and domain."""
+"""The contents of the stores at one moment: every run, found by URL, task, solver and domain."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def slug(name: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class StoredRun:
-    """An attempt in its *folder* of the store called *store*; *gone* tells that it runs by its record alone."""
+    """An attempt in its *folder* of the store named *store*; *gone*: it is recorded as running, but its process has ended."""
 
     store: str
     root: Path
@@ -52,7 +52,7 @@ class StoredRun:
 
 @dataclass(frozen=True)
 class StoreState:
-    """One store as it was found: *missing* where there is no folder any more, *problems* what could not be read."""
+    """The state of one store; *missing*: its folder does not exist; *problems*: what could not be read."""
 
     name: str
     root: Path
@@ -61,17 +61,17 @@ class StoreState:
 
 
 TaskPlace = tuple[str, str]
-"""A domain and a task, or a solver, of it."""
+"""(domain, task) or (domain, solver)."""
 
 
 @dataclass(frozen=True, eq=False)
 class Catalogue:
-    """All *stores* and their *runs*, in the order of the disk; it does not change, the next look makes another."""
+    """All *stores* and their *runs*, in the order on disk; it is immutable, a change makes a new one."""
 
     stores: tuple[StoreState, ...]
     runs: tuple[StoredRun, ...]
     last_event: int = 0
-    """The number of the last event that is in it."""
+    """The number of the last event that the catalogue includes."""
 
     @cached_property
     def newest(self) -> tuple[StoredRun, ...]:
@@ -128,7 +128,7 @@ class Catalogue:
 
     @cached_property
     def counting(self) -> frozenset[str]:
-        """The ids of the runs that results count: one attempt for each cell (task, solver, seed)."""
+        """The URL ids of the runs that count in results: one attempt for each cell (task, solver, seed)."""
         of = {id(one.run): one.key for one in self.runs}
         return frozenset(of[id(run)] for run in counted_runs(one.run for one in self.runs))
 

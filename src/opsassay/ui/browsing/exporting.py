@@ -1,4 +1,4 @@
-"""The same pages as files: whole or not at all, with relative links, for a gallery or as what a CI job leaves."""
+"""Writes the pages as files with relative links, all or none, such as an artefact of a CI job."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def export(site: StorePages, out: Path) -> tuple[int, list[str]]:
 
 
 def _write_pages(site: StorePages, folder: Path) -> tuple[int, list[str]]:
-    """Write each page that links reach from the first page into *folder*; return their number and the problems."""
+    """Write each page that can be reached from the first page into *folder*; return (number of pages, problems)."""
     waiting, seen, problems = deque([HOME]), {HOME}, []
     while waiting:
         address = waiting.popleft()

@@ -1,4 +1,4 @@
-"""Pages of many runs: a task with all that was tried on it, a solver with its figures, the leaderboard of a domain."""
+"""Pages of many runs: a task with all its runs, a solver with its figures, the leaderboard of a domain."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from opsassay.ui.plain import plain
 
 FORMS = "The task had {} forms; runs on different ones are no repeats of each other."
 OTHERS = 12
-"""Solvers that a page offers for comparison: those with the most graded tasks in common."""
+"""Most solvers that a page offers for comparison: those with most graded tasks in common."""
 
 
 def task_view(state: Shown, place: TaskPlace, number: int) -> View:

@@ -1,4 +1,4 @@
-"""The first page: what runs now, what came of the last runs, what was spent, and the way to everything else."""
+"""The first page: runs in progress, latest results, usage, and links to all other pages."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from opsassay.ui.browsing.stored_incidents import task_name
 from opsassay.ui.plain import plain
 
 FILTERS = ("domain", "solver", "task", "status", "store")
-"""What the last results can be filtered by, in the address; solver and task by a part of the name."""
+"""Names of the filters of the latest results in the URL; solver and task match a part of the name."""
 MOST_RUNNING = 50
 MOST_SOLVERS = 40
 MOST_PROBLEMS = 20
 
 _TITLES = {"sre": "Remediation (sre)", "ciso": "Compliance (ciso)", "finops": "Cost (finops)"}
-"""Headings of domains that have a short name on the command line."""
+"""Headings of domains whose name on the command line is short."""
 
 
 def home_view(state: Shown, number: int, filters: Mapping[str, str]) -> View:

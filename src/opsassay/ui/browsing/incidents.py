@@ -1,4 +1,4 @@
-"""Recorded incidents: all of them with filters, one with its telemetry, and SQL over it; truth is shown to whoever asks."""
+"""Pages of recorded incidents: a filtered list, one with its telemetry, and SQL; the truth is shown only if requested."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from opsassay.ui.payload import AnswerPayload, build_case
 from opsassay.ui.plain import plain, utc
 
 FILTERS = ("system", "alert", "store")
-"""What incidents can be filtered by: an alert by a part of its service or signal."""
+"""Names of the filters of incidents; alert matches a part of an alert's service or signal."""
 SQL_TIMEOUT_S, SQL_MEMORY_MB, SQL_ROWS = 10.0, 1024, 200
 _AT_ONCE = threading.BoundedSemaphore(2)
-"""Statements that run side by side: each has a process with memory of its own."""
+"""Limits the statements that run at the same time: each has a process with its own memory."""
 
 
 def incidents_view(state: Shown, number: int, filters: Mapping[str, str]) -> View:

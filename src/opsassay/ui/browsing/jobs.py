@@ -1,4 +1,4 @@
-"""What is being run into the stores: how far it is, how long it may take, what it spent, and how it is ended."""
+"""The page of jobs, the processes that add runs to the stores: progress, estimated time, usage, cancelling."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BUDGETS = {
     "money_usd": "money_usd", "tokens": "tokens", "model_calls": "model_calls", "tool_calls": "tool_calls",
     "seconds": "seconds", "wall_clock_s": "seconds", "agent_timeout_s": "seconds",
 }  # fmt: skip
-"""Limits of a run that add up over runs, and what they are limits of."""
+"""Limits of a run that add up over runs, and the unit of usage that each limits."""
 
 
 def jobs_view(state: Shown) -> View:
@@ -88,7 +88,7 @@ def _job_item(state: Shown, store: str, key: str, work: JobsAtWork) -> View:
 
 
 def _largest_limits(begun: Sequence[StoredRun]) -> dict[str, float]:
-    """Return the largest value of each limit among the runs *begun*, by limit name."""
+    """Return the largest value of each limit among the runs *begun*, by unit of usage."""
     found: dict[str, float] = {}
     for one in begun:
         for name in one.run.limits.keys() & BUDGETS.keys():

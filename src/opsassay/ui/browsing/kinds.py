@@ -1,4 +1,4 @@
-"""Every kind of page: its address, what makes it, what it may be asked for; server, files and OpenAPI read this table."""
+"""Every kind of page: its URL, its template, its data and its filters; server, files and OpenAPI use this table."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from opsassay.ui.browsing.truths import truth_view
 from opsassay.ui.browsing.two_solvers import beside_view, compare_view
 
 REVEAL = "reveal"
-"""The filter, "1", with which a page shows truth."""
+"""The filter whose value "1" makes a page show the truth."""
 
 
 @dataclass(frozen=True)
 class PageQuery:
-    """What a browser asks for besides the address: filters, truth among them."""
+    """The query of a page's URL: its filters."""
 
     filters: Mapping[str, str] = field(default_factory=dict)
 
@@ -35,9 +35,9 @@ class PageQuery:
 
 @dataclass(frozen=True)
 class Made:
-    """A page: what fills *template*, its *title*, and the *scripts* of its own.
+    """A page not yet rendered: the data (*view*) for *template*, its *title*, and further *scripts*.
 
-    *drawn* names what of the view only the template needs and JSON has not.
+    *drawn* names the keys of the data that only the template needs, which the JSON omits.
     """
 
     template: str
@@ -49,7 +49,7 @@ class Made:
 
 @dataclass(frozen=True)
 class PageAsked:
-    """The *number* of a page of what the key of an address names: *of*, in what is *shown*, with a *query*."""
+    """A request for page *number* of the object *of*, in the stores *shown*, with a *query*."""
 
     shown: Shown
     of: Any
@@ -70,11 +70,11 @@ def _key_as_is(state: Shown, key: str) -> str:
 
 @dataclass(frozen=True)
 class PageKind:
-    """Pages that are alike: *view* fills *template* with what *find* finds by the key, *title* stands above.
+    """A kind of page: *find* returns the object of a key in the URL, *view* the data for *template*, *title* its heading.
 
-    *find* and *view* return None where there is no such page; *view* raises OpsAssayError where it cannot be made. *key*
-    says what names a page, *filters* what the address may ask for. *live*: there is one only where a server can answer,
-    and never among files. *paged*: it has rows, a page at a time.
+    *find* and *view* return None if there is no such page; *view* raises OpsAssayError if it cannot be made. *key* describes
+    the key, *filters* are the allowed ones. *live*: only a server has the page, never the files. *paged*: its rows are
+    split into pages.
     """
 
     about: str
@@ -150,7 +150,7 @@ TOP: Mapping[str, PageKind] = {
         lambda asked: incidents.incidents_view(asked.shown, asked.number, asked.query.filters), filters=incidents.FILTERS,
     ),
 }  # fmt: skip
-"""Pages that there is one of."""
+"""Pages without a key, by name."""
 
 KINDS: Mapping[str, PageKind] = {
     "runs": PageKind(
@@ -214,4 +214,4 @@ KINDS: Mapping[str, PageKind] = {
         lambda asked: compare_view(asked.shown, *asked.of), _find_two_solvers, "DOMAIN.SOLVER.SOLVER", paged=False,
     ),
 }  # fmt: skip
-"""Pages that there is one of for each key."""
+"""Kinds of pages with a key, by the first part of their URL."""

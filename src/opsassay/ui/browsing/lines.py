@@ -1,4 +1,4 @@
-"""A page of a file of JSON lines, whatever its size: blocks are counted, and only the lines of the page are read."""
+"""Reads one page of a JSON lines file of any size: it counts the lines of blocks and parses the page's lines only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from opsassay.core.untrusted import open_plain
 
 BLOCK = 2**20
 LONGEST_LINE = 4 * 2**20
-"""Bytes of a line that is read; of a longer one only its length is given."""
+"""Most bytes of a line that is parsed; of a longer line only the length is shown."""
 
 
 def page_of_lines(path: Path, number: int, rows: int) -> tuple[list[dict[str, Any]], int]:

@@ -1,4 +1,4 @@
-"""Solvers of a domain by rank with their intervals, and the matrix of task by solver, each repeat a link."""
+"""The matrix task by solver of a domain, each repeat a link, and its solvers by rank with intervals."""
 
 from __future__ import annotations
 
@@ -28,13 +28,12 @@ from opsassay.ui.leaderboards import band_of, bar_of_share, board_answer
 from opsassay.ui.plain import plain
 
 MOST_SOLVERS = 24
-"""Columns of the matrix; further solvers are named and linked below it."""
+"""Most columns of the matrix; further solvers are linked below it."""
 MOST_REPEATS = 10
 MOST_RUNS, FIRST_TASKS = 2_000, 12
-"""A domain with more runs has its matrix on the page of its trials alone, and of one with fewer the first page shows this
-many tasks."""
+"""Most runs of a domain whose matrix is on the first page, and the number of tasks that it shows there."""
 UPRIGHT = 8
-"""Columns up to which their heads are written across; above, upwards, so that no name is broken."""
+"""Most columns for which headings are horizontal; above, they are vertical."""
 MARKS = {
     "succeeded": "✓",
     "did not succeed": "✗",

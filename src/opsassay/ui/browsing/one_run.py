@@ -1,4 +1,4 @@
-"""The page of one run: what came of it first, then why and since which step, what was done, and how the log ended."""
+"""The page of one run: its outcome, the reasons, the blamed step, its steps and actions, the end of its log."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from opsassay.ui.plain import plain
 from opsassay.ui.step_rows import LARGEST_TRACE, step_row
 
 LOG_BYTES = 8_000
-"""Of a log, the end that is shown."""
+"""Bytes of the end of a log that are shown."""
 NEIGHBOURS = 8
 
 

@@ -1,4 +1,4 @@
-"""Runs as rows of a table, a page of rows at a time; all text in them is safe to show."""
+"""Runs as table rows, split into pages; all texts in them are safe to show."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 View = dict[str, Any]
 ROWS = 50
-"""Rows of a page."""
+"""Rows per page."""
 
 
 @dataclass(frozen=True, eq=False)
 class Shown:
-    """What all pages are made from: the *catalogue* of this moment and the *verdicts* that were read.
+    """The data that pages are made from: the current *catalogue* and the stored *verdicts*.
 
-    *cases* is the tree with incidents and truth, the runs' own stores when None. *live* tells that there is a server,
-    *allow_run* that it may end what runs; *systems* looks at those that run.
+    *cases* is the tree with incidents and truth, None for the runs' own stores. *live*: a server answers; *allow_run*: it may
+    end jobs; *systems* are recordings of running systems.
     """
 
     catalogue: Catalogue

@@ -1,9 +1,8 @@
-"""Addresses and what stands at them: one page, as HTML and as JSON, for the server and for files alike.
+"""Makes the page at a URL, as HTML and as JSON, for the server and for files.
 
-Addresses are those of files (``runs/KEY.html``, ``tasks/KEY~2.html`` for a second page) and links are relative, so that
-the same page works from a server and from a disk. Names in addresses are looked up, never joined to a path.
-
-The OpenAPI description of the JSON pages, made of the table of kinds.
+URLs are those of files (``runs/KEY.html``, ``tasks/KEY~2.html`` for a second page) and links are relative, so that a page
+works on a server and on a disk. Keys in URLs are looked up, never joined to a path. The OpenAPI description of the JSON
+pages is made from the table of kinds.
 """
 
 from __future__ import annotations
@@ -115,7 +114,7 @@ def home_from(address: str) -> str:
 
 @dataclass(frozen=True)
 class Answered:
-    """A page as *text*, HTML or JSON, with the *policy* of an HTML page and the *links* that lead on from it."""
+    """A page as *text*, HTML or JSON, with the Content-Security-*policy* of HTML and the *links* to other pages."""
 
     text: str
     form: str
@@ -125,11 +124,11 @@ class Answered:
 
 @dataclass(frozen=True, eq=False)
 class StorePages:
-    """The pages over what *catalogue* returns at the moment of asking.
+    """The pages over the current result of *catalogue*.
 
-    *cases* is the tree with incidents and truth, the run's own store when None. *live*: there is a server, so that pages
-    may have filters, follow what happens, and show truth to whoever asks. *allow_run*: a job may be ended there.
-    *systems* looks at the systems that run.
+    *cases* is the tree with incidents and truth, None for the runs' own stores. *live*: a server answers, so that pages may
+    have filters, follow events, and show the truth if requested. *allow_run*: they may end jobs. *systems* are recordings
+    of running systems.
     """
 
     catalogue: Callable[[], Catalogue]
@@ -159,7 +158,7 @@ class StorePages:
         return {address: self._as_html(address, made), _json_address(address): _page_as_json(made)}
 
     def _make_page(self, address: str, query: PageQuery) -> Made | Answered:
-        """Return the page at *address*, not yet rendered; for a page in another command's format, the response."""
+        """Return the page at *address*, not yet rendered; an `Answered` for OpenAPI, a trace or a whole report."""
         if address == ADDRESS and self.live:
             return Answered(json.dumps(description(), indent=1) + "\n", "json")
         found = _ADDRESS.fullmatch(address)

@@ -1,4 +1,4 @@
-"""Incidents that lie in the stores, and what they may be called by: ids say nothing."""
+"""The incidents in the stores, and their display names."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Running systems: live graph, golden signals and alerts, read from a recording session that lasts while somebody looks.
+"""Running systems: live call graph, golden signals and alerts, from a recording that lasts while pages request it.
 
-What is being injected is truth and shown to whoever asks for it alone.
+The injected fault is truth, shown only if requested.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
 
 
 USUAL_S = 10.0
-"""The first seconds after a page was opened tell what is usual."""
+"""Seconds after the first request whose signals are the baseline of alerts."""
 RECENT_S = 10.0
-"""The seconds that signals are of."""
+"""Seconds before now over which signals are computed."""
 IDLE_S = 15.0
-"""After how long without a look a session is closed."""
+"""Seconds without a request after which a recording ends."""
 LONGEST_S = 600.0
-"""After how long a session is begun anew, so that it does not grow for ever."""
+"""Seconds after which a recording is restarted, to bound its size."""
 
 
 @dataclass(eq=False)
 class SystemWatch:
-    """One system that is looked at, with what has to be closed again."""
+    """The recording of one running system; *closing* ends it."""
 
     system: RunningSystem
     definition: System
@@ -58,7 +58,7 @@ class SystemWatch:
 
 
 class SystemWatches:
-    """The systems of *substrate* that somebody looks at; to be closed at the end. Safe for several threads."""
+    """The recordings of running systems of *substrate*, each started at the first request; thread-safe, closed at the end."""
 
     def __init__(self, substrate: Substrate) -> None:
         self._substrate, self._lock = substrate, threading.Lock()
@@ -119,7 +119,7 @@ class SystemWatches:
 
 
 def systems_view(watches: SystemWatches | None) -> View:
-    """Return the page data of the list of running systems; None for *watches* says that none can run here."""
+    """Return the page data of the list of running systems; *watches* is None where no system can run."""
     systems = [_current_state(watches, name) for name in watches.names()] if watches else []
     calm = sum(one["phase"] == "ready" and one["ready"] == one["replicas"] for one in systems)
     return {

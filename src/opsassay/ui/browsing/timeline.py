@@ -1,4 +1,4 @@
-"""The course of one run on one clock: what the agent did, what its system went through, and where blame points."""
+"""The timeline of one run: the agent's steps, the states of its system, and the blamed step."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from opsassay.ui.system_lanes import Dip, dips_of, span_of, trial_clock
 
 RECORDS = (TRACE, ACTIONS, TIMELINE)
 KEPT = 64
-"""Courses, and culprits, that are kept until their records change."""
+"""Most timelines, and blamed steps, that are cached until their records change."""
 LARGEST = 16 * 2**20
-"""Bytes of a record that lanes are made of; a larger one is shown a page at a time."""
+"""Most bytes of a record that is drawn as a timeline."""
 
 
 @dataclass(frozen=True)
 class RunTimeline:
-    """The lanes of a run, None where nothing tells its times, with the *dips* after each change; *note* says what lacks."""
+    """The lanes of a run (None without times), its *dips* in availability per change, and a *note* on what is missing."""
 
     clock: RunClock | None = None
     dips: tuple[Dip, ...] = ()

@@ -1,4 +1,4 @@
-"""What was broken: for whoever asks for it on a page of its own, and on no other page."""
+"""The pages that show the truth of a run, only if requested."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DomainTruth:
-    """How a domain shows the truth of a run: in *words* as names and texts, and as a whole *page* of its own.
+    """How a domain shows the truth of a run: *words* returns (name, text) pairs, *page* a whole HTML page.
 
-    *about* says what that truth is.
+    *about* describes the truth in a phrase.
     """
 
     words: Callable[[StoredRun, Path | None], list[tuple[str, str]]]

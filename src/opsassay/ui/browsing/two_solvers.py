@@ -1,4 +1,4 @@
-"""Two solvers of a store: on all their common tasks, and on one task on one time axis."""
+"""The comparison of two solvers of a store: on all common tasks, and on one task on one time axis."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from opsassay.ui.compared import MOST_FLIPPED, compare_solvers
 from opsassay.ui.plain import plain
 
 FLIPPED_IN_FILES = 25
-"""Tasks that flipped of which a file shows both sides: each is a page, for every pair of solvers."""
+"""Most tasks with different results whose runs are compared on a page, per pair of solvers, in exported files."""
 
 
 def compare_view(state: Shown, domain: str, solver: str, rival: str) -> View:

@@ -1,4 +1,4 @@
-"""The verdicts that `opsassay score run` left with the runs, read once each, and the leaderboards that follow from them."""
+"""The verdicts that `opsassay score run` stored with the runs, read once each, and the leaderboards made of them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PROFILE = "default"
 
 @dataclass(frozen=True)
 class StoredGrades(GradedRuns):
-    """Runs with the verdicts that lie beside them; their solvers are called as among *every* run of the domain."""
+    """Runs with their stored verdicts; names of solvers are distinct among *every* run of the domain."""
 
     every: tuple[Run, ...] = ()
 
@@ -40,7 +40,7 @@ class StoredGrades(GradedRuns):
 
 @dataclass(frozen=True, eq=False)
 class DomainStanding:
-    """A *board* with the *entries* and runs it was made of, and how many results have no verdict: *ungraded*."""
+    """The leaderboard (*board*) of a domain, the *entries* and graded runs in it, and the number of *ungraded* results."""
 
     graded: StoredGrades
     board: Leaderboard
@@ -49,10 +49,9 @@ class DomainStanding:
 
 
 class StoredVerdicts:
-    """Verdicts by the folders of runs. Safe for several threads.
+    """Verdicts by the folder of the run; thread-safe.
 
-    A folder is read again when it has changed, unless they are *settled*: then pages show those of the first look, and
-    agree with each other however long they take.
+    A changed folder is read again, unless *settled* is True: then the first reading stays, so that all pages agree.
     """
 
     def __init__(self, *, settled: bool = False) -> None:

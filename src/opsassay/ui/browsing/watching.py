@@ -1,8 +1,8 @@
-"""Stores that are watched while others write to them: what is in them now, and when runs begin and end.
+"""Watches stores while other processes write to them: their contents, and the begin and end of runs.
 
-The log of attempts is only appended to, so that it is read on from where the last look ended and names the runs that have
-changed. Whatever goes past it (grades, copies, a store that vanishes) is found by whole looks, which come seldom enough
-to cost a twentieth of the time at most. Nothing is written to a store, not even a lock.
+The log of attempts is append-only, so each look reads its new lines, which name the changed runs. Other changes (grades,
+copies, a removed store) are found by full scans, which take at most a twentieth of the time. Nothing is written to a
+store, not even a lock.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from opsassay.ui.browsing.catalogue import Catalogue, StoredRun, StoreState
 from opsassay.ui.plain import plain
 
 TICK_S = 0.3
-"""How often the logs are looked at; a page has to be no more than a second behind."""
+"""Seconds between two looks at the logs."""
 WHOLE_LOOK_S = 3.0
-"""Seconds between two whole looks at least."""
+"""Least seconds between two full scans."""
 SHARE = 20
-"""A whole look that took long is made again after this many times as long."""
+"""Least pause between full scans as a multiple of the last one's duration."""
 EVENTS_KEPT = 1_000
 _READ_AT_ONCE = 64 * 2**20
 
 _Attempt = tuple[str, str]
-"""The names of two folders: of the cell, and of the attempt."""
+"""(cell, attempt): the names of the two folders of a run."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class RunEvent:
 
 
 class WatchedStore:
-    """The store at *root*, called *name*: its runs as they were when it was looked at."""
+    """The store at *root*, named *name*: its runs when it was last read."""
 
     def __init__(self, name: str, root: Path) -> None:
         self.name, self.root = name, root
@@ -160,7 +160,7 @@ class WatchedStore:
 
 
 class Watcher:
-    """The stores at *roots*, looked at until it is closed; *say* hears how the first look goes."""
+    """Watches the stores at *roots* until closed; *say* is called with a line about the first scan."""
 
     def __init__(self, roots: Sequence[Path], say: Callable[[str], None] = lambda _: None) -> None:
         self._stores = [WatchedStore(name, root) for name, root in _name_roots(roots)]

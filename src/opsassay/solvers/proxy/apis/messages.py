@@ -123,7 +123,7 @@ def _add_delta(block: dict[str, Any], delta: dict[str, Any], partial: dict[int, 
 
 
 def _known_counts(usage: Any) -> dict[str, Any]:
-    """Return the token counts in *usage* that are not null; input counts of 0 are dropped if input_tokens is 0 or missing."""
+    """Return the token counts in *usage* that are not null, without input counts of 0 if input_tokens is 0 or absent."""
     unsaid = (0,) if not usage_of("messages", usage).get("input_tokens") else ()
     return {
         name: count for name, count in fields(usage).items()

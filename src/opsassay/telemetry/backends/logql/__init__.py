@@ -1,1 +1,1 @@
-"""LogQL over recorded logs: a declared subset, read and evaluated."""
+"""A declared subset of LogQL, parsed and evaluated over recorded logs."""

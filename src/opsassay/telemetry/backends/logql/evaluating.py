@@ -1,4 +1,4 @@
-"""LogQL over a store of logs: entries for a query of logs, series for one that counts, all steps at once."""
+"""Evaluates LogQL over a store of logs: entries for a log query, series for a metric query, all steps at once."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from opsassay.telemetry.backends.promql.values import Vectors
 from opsassay.telemetry.backends.series import Times, Values
 
 MOST_CELLS = 4_000_000
-"""Series times steps of one vector."""
+"""Most values (series times steps) of one vector."""
 
 
 @dataclass(frozen=True)
 class LogEvaluation:
-    """Queries over *store* that have to end until *deadline* of the monotonic clock."""
+    """Evaluates queries over *store*, which fail after the monotonic time *deadline* (s)."""
 
     store: LogStore
     deadline: float
@@ -85,7 +85,7 @@ class LogEvaluation:
     def _windows(
         self, rows: Times, groups: Times, group_count: int, bounds_ns: tuple[Times, Times]
     ) -> tuple[Values, Values]:
-        """Return (number of entries, their bytes), shape (groups, windows), for the log entries *rows*.
+        """Return (numbers of entries, their bytes) for the log entries *rows*, each of shape (groups, windows).
 
         *groups* is the group of each entry; *bounds_ns* are the starts (excluded) and ends (included) of the windows.
         """

@@ -1,4 +1,4 @@
-"""LogQL as text: selectors, line filters, label filters, counts over ranges and aggregations; nothing else is read."""
+"""Parses the supported subset of LogQL: selectors, line and label filters, counts over ranges, aggregations."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _TOKEN = re.compile(
 
 
 class LogqlError(UserError):
-    """A query that is not answered; *status* is HTTP's, and the message is what Loki sends as it is."""
+    """An invalid query; *status* is the HTTP status, and the message is Loki's."""
 
     def __init__(self, message: str, status: int = 400) -> None:
         self.status = status
@@ -38,7 +38,7 @@ class LogqlError(UserError):
 
 
 class LineFilter(NamedTuple):
-    """What a line has to hold any of, or with ``!`` none: texts (``|=``, ``!=``) or matches (``|~``, ``!~``)."""
+    """A filter *op* of lines: they contain any of *values* (``|=``), none (``!=``), match any (``|~``) or none (``!~``)."""
 
     op: str
     values: tuple[str, ...]
@@ -46,7 +46,7 @@ class LineFilter(NamedTuple):
 
 @dataclass(frozen=True)
 class LogQuery:
-    """Which entries are meant: streams by *selector*, lines by *lines*, entries by *labels*, all of which have to hold."""
+    """The entries that match all of: the stream *selector*, the line filters *lines*, the label filters *labels*."""
 
     selector: tuple[Matcher, ...]
     lines: tuple[LineFilter, ...] = ()
@@ -55,7 +55,7 @@ class LogQuery:
 
 @dataclass(frozen=True)
 class RangeCount:
-    """*function* of the entries of *logs* in the *range_ns* before each step, *offset_ns* earlier."""
+    """The *function* of the entries of *logs* in the *range_ns* that end *offset_ns* before each step."""
 
     function: str
     logs: LogQuery
@@ -65,7 +65,7 @@ class RangeCount:
 
 @dataclass(frozen=True)
 class Aggregated:
-    """*op* over the series of *inner*, by the labels *names* or without them; *limit* is the k of topk and bottomk."""
+    """*op* over the series of *inner*, grouped by the labels *names* (*by*) or by all others; *limit* is the k of topk."""
 
     op: str
     inner: MetricQuery
@@ -76,7 +76,7 @@ class Aggregated:
 
 @dataclass(frozen=True)
 class VectorLiteral:
-    """A vector of one series without labels, as of ``vector(1)``."""
+    """A vector of one series without labels, from ``vector(1)``."""
 
     value: float
 
@@ -199,7 +199,7 @@ class _LogqlReader(TokenReader):
         return self._read_filters(self._read_selector())
 
     def _read_filters(self, selector: tuple[Matcher, ...]) -> LogQuery:
-        """Parse line and label filters, joined by nothing, "and" or a comma; return the query of *selector* with them."""
+        """Parse line and label filters, joined by nothing, "and" or a comma; return *selector* with them as a query."""
         lines: list[LineFilter] = []
         labels: list[Matcher] = []
         while self.sees("|=", "|~", "!=", "!~", "|"):

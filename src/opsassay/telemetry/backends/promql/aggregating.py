@@ -1,4 +1,4 @@
-"""Aggregations: many series of one group become one, or the k largest of them stay."""
+"""Aggregations of PromQL: they combine the series of each group, or select the k largest of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from opsassay.telemetry.backends.series import NAME, Times, Values
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
 Grouping = Callable[[set[str]], set[str]]
-"""Which of the names of labels those of groups are."""
+"""Function from the label names of series to the label names of their groups."""
 
 
 def aggregate(op: str, grouping: Grouping, vectors: Vectors, limit: Values | None) -> Vectors:

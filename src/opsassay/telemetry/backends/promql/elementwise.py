@@ -1,7 +1,4 @@
-"""Functions of each value of a vector by itself, and those that make a vector of a number or a number of a vector.
-
-Functions that change labels: ``label_replace`` and ``label_join``.
-"""
+"""Functions of single values of a vector, conversions of vectors and numbers, ``label_replace`` and ``label_join``."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ from opsassay.telemetry.backends.series import Labels, Values
 Elementwise = Callable[..., Values]
 Moments = npt.NDArray[np.datetime64]
 MOST_SECONDS = 2.0**55
-"""Of a moment, before or after 1970: what numpy's dates hold."""
+"""Most seconds from 1970, in either direction, that numpy's dates can represent."""
 
 
 def _rounded(values: Values, unit: Values | float = 1.0) -> Values:
@@ -85,7 +82,7 @@ CALENDAR: Mapping[str, Callable[[Moments], Values]] = {
     "month": lambda moments: _units_since(moments, "M", "Y") + 1,
     "year": lambda moments: _number_of(moments.astype("datetime64[Y]") - np.datetime64("0000", "Y")),
 }  # fmt: skip
-"""By the names of functions of time, in UTC; without an argument they take the time of each step."""
+"""Functions of time in UTC by name; without an argument, PromQL applies them to the time of each step."""
 
 
 def calendar(name: str, seconds: Values) -> Values:
@@ -100,7 +97,7 @@ ELEMENTWISE: Mapping[str, Elementwise] = {
     "atan": np.arctan, "atanh": np.arctanh, "cos": np.cos, "cosh": np.cosh, "sin": np.sin, "sinh": np.sinh, "tan": np.tan,
     "tanh": np.tanh, "deg": np.degrees, "rad": np.radians, **{name: partial(calendar, name) for name in CALENDAR},
 }  # fmt: skip
-"""By the names of functions; what follows the vector is a number at each step."""
+"""Functions of values by name; further arguments are numbers, one per step."""
 
 
 def applied(name: str, vectors: Vectors, arguments: Sequence[Values]) -> Vectors:

@@ -1,4 +1,4 @@
-"""Expressions over series: every node is evaluated once, for all series and all steps together."""
+"""Evaluates PromQL: every node of an expression once, for all series and all steps together."""
 
 from __future__ import annotations
 
@@ -47,24 +47,24 @@ from opsassay.telemetry.backends.promql.windows import (
 from opsassay.telemetry.backends.series import NAME, Labels, SeriesStore, Times, Values
 
 LOOKBACK_MS = 5 * 60 * 1000
-"""A sample counts for so long at an instant, as with Prometheus' default."""
+"""The age in ms up to which a sample counts at an instant, Prometheus' default."""
 
 DEFAULT_STEP_MS = 60 * 1000
-"""Of a subquery that says none, as Prometheus' evaluation interval."""
+"""The step of a subquery without one, Prometheus' evaluation interval."""
 
 MOST_CELLS = 4_000_000
-"""Series times steps of one vector."""
+"""Most values (series times steps) of one vector."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A query over *store* at each of *steps_ms*; it has to end until *deadline* of the monotonic clock."""
+    """Evaluates a query over *store* at each of *steps_ms*; it fails after the monotonic time *deadline* (s)."""
 
     store: SeriesStore
     steps_ms: Times
     deadline: float
     request_ms: tuple[int, int]
-    """Start and end of the request, which ``@ start()`` and ``@ end()`` are in subqueries too; of an instant its time."""
+    """Start and end of the request, for ``@ start()`` and ``@ end()``, also in subqueries; both the time of an instant."""
 
     def evaluate(self, expression: promql.Expr) -> Operand:
         """Evaluate *expression* at all steps; return vectors, or one number for each step. Raises PromqlError."""

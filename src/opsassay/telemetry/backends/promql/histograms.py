@@ -1,4 +1,4 @@
-"""``histogram_quantile`` over classic buckets, as Prometheus' ``bucketQuantile`` has it."""
+"""``histogram_quantile`` over classic buckets, as in Prometheus' ``bucketQuantile``."""
 
 from __future__ import annotations
 

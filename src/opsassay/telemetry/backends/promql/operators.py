@@ -1,7 +1,4 @@
-"""Arithmetic, comparison and sets: between numbers, between a vector and a number, and between vectors.
-
-Which series of two vectors belong together, step by step: `and`, `or`, `unless`, and the pairs of an operation.
-"""
+"""Operators of PromQL between numbers and vectors: arithmetic, comparison, `and`, `or` and `unless`."""
 
 from __future__ import annotations
 
@@ -27,11 +24,11 @@ from opsassay.telemetry.backends.promql.values import (
 from opsassay.telemetry.backends.series import NAME, Labels, Times, Values
 
 MOST_PAIRED_CELLS = 8_000_000
-"""Pairs of series times steps."""
+"""Most values (pairs of series times steps) of an operation between vectors."""
 
 
 class Signatures(NamedTuple):
-    """By which labels series belong together: *keys*, and the one of each series on either side."""
+    """The label sets by which series match: *keys*, and the index of its key for each series on the left and right."""
 
     keys: list[Labels]
     left: Times
@@ -126,7 +123,7 @@ def operate(op: str, modifier: promql.BinModifier | None, left: Operand, right: 
 
 
 def _computed(op: str, left: Values, right: Values, operand: Values, *, as_bool: bool) -> tuple[Values, Present | bool]:
-    """Return (values of *left* *op* *right*, where they exist); a comparison keeps *operand* where it is true.
+    """Return (values of *left* *op* *right*, where they exist); a true comparison gives *operand*, a false one none.
 
     With *as_bool* it is 1 or 0 instead, everywhere.
     """

@@ -1,7 +1,7 @@
-"""Text to expressions, with bounds before the parser and the subset after it.
+"""Parses PromQL, with limits before the parser and a check of the supported subset after it.
 
-The parser is promql-parser, a wheel around the Rust crate of that name: it knows the whole grammar and all types, so
-that what is outside the subset is known from what is no PromQL. Literals reach it coded (`literals.py`).
+The parser is promql-parser, a wheel of the Rust crate of that name. It knows the whole grammar and all types, so an
+unsupported query is told from an invalid one. Literals are encoded before it (`literals.py`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from opsassay.telemetry.backends.promql.values import PromqlError
 
 MOST_QUERY_CHARACTERS = 4096
 MOST_DEPTH = 64
-"""Expressions within one another."""
+"""Most levels of nested expressions."""
 
 _NAMED = re.compile(r"^\s*([a-zA-Z_:][a-zA-Z0-9_:]*)\s*\{")
 

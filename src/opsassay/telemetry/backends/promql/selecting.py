@@ -1,4 +1,4 @@
-"""Which series a selector means. Regular expressions match whole values."""
+"""Finds the series that a selector matches. Regular expressions match whole values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from opsassay.telemetry.backends.promql.values import Present, PromqlError
 from opsassay.telemetry.backends.series import NAME, SeriesStore, Times
 
 MOST_KEPT = 256
-"""Matchers whose series a store keeps."""
+"""Most matchers whose series a store caches."""
 
 
 def select(store: SeriesStore, selector: promql.VectorSelector) -> Times:

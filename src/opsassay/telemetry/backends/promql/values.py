@@ -1,4 +1,4 @@
-"""What expressions evaluate to, and how an evaluation fails."""
+"""The results of expressions, and the errors of an evaluation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TIMED_OUT = "query timed out in expression evaluation"
 
 
 class PromqlError(UserError):
-    """A query that is not answered; *kind* is the ``errorType`` and *status* the HTTP status that Prometheus gives."""
+    """An error of a query; *kind* is Prometheus' ``errorType`` and *status* the HTTP status."""
 
     def __init__(self, message: str, kind: str = "bad_data", status: int = 400) -> None:
         self.kind, self.status = kind, status
@@ -33,9 +33,9 @@ def too_many_samples() -> PromqlError:
 
 @dataclass(frozen=True)
 class Vectors:
-    """An instant vector at every step: *values* (series, steps), of which those count that are *present*.
+    """An instant vector at every step: *values* (series, steps), valid where *present*.
 
-    *distinct* says that no two series have the same labels; without it they may have, and are looked at.
+    *distinct* True states that no two series have equal labels; False that this is unknown.
     """
 
     labels: Sequence[Labels]
@@ -44,7 +44,7 @@ class Vectors:
     distinct: bool = False
 
     def without_name(self) -> Vectors:
-        """Return the vectors without the label of the metric's name; raises PromqlError as `merged`."""
+        """Return the vectors without the label of the metric's name; raises PromqlError if equal labels then overlap."""
         of_one_name = len({labels.get(NAME) for labels in self.labels}) < 2
         unnamed_ones = replace(
             self, labels=[unnamed(labels) for labels in self.labels], distinct=self.distinct and of_one_name

@@ -1,6 +1,6 @@
-"""Functions over ranges: rate and its kin, with Prometheus' own extrapolation, and ``*_over_time``.
+"""Functions over ranges: rate and related ones, with Prometheus' extrapolation, and ``*_over_time``.
 
-A range ends at the step and does not hold the instant at which it begins, as in Prometheus 3. Formulas are those of
+A range ends at the step and excludes the instant at which it begins, as in Prometheus 3. Formulas are those of
 ``promql/functions.go`` (extrapolatedRate, instantValue).
 """
 
@@ -17,10 +17,10 @@ from opsassay.telemetry.backends.promql.values import Present, quantile_of, too_
 from opsassay.telemetry.backends.series import Labels, SeriesStore, Times, Values
 
 MOST_SAMPLES = 50_000_000
-"""What all ranges of one function may hold together, as Prometheus' ``--query.max-samples``."""
+"""Most samples in all ranges of one function, as Prometheus' ``--query.max-samples``."""
 
 _AT_ONCE = 1 << 20
-"""Samples that are laid out beside one another at a time."""
+"""Most samples that are processed in one array."""
 
 Reducer = Callable[[Values, Times], Values]
 Number = TypeVar("Number", bound=np.generic)
@@ -28,11 +28,11 @@ Number = TypeVar("Number", bound=np.generic)
 
 @dataclass(frozen=True)
 class Windows:
-    """The samples of the series *numbers* of *store* at each step.
+    """The samples of the series *numbers* of *store* in the window that ends at each step.
 
-    Series that were sampled at the same instants share a timeline, and what follows from times alone is worked out once
-    for each of these: *low* and *high*, from which and up to which sample of a series, have the shape (timelines, steps).
-    *sampled* is a series of each timeline, *timeline* the row of each series of *numbers* in *low* and *high*.
+    Series with equal sample times share a timeline: *sampled* is one series of each timeline, *timeline* the timeline of
+    each series of *numbers*. *low* and *high*, of shape (timelines, steps), are the first sample of each window and the one
+    after its last, as indices within a series.
     """
 
     store: SeriesStore
@@ -67,10 +67,7 @@ class Windows:
         return [self.store.labels[number] for number in self.numbers.tolist()]
 
     def each(self, timeline_rows: npt.NDArray[Number]) -> npt.NDArray[Number]:
-        """Expand *timeline_rows*, a row for each timeline, to a row for each series.
-
-        Series with equal times share a timeline.
-        """
+        """Expand *timeline_rows*, one row per timeline, to one row per series."""
         if len(timeline_rows) == 1:
             return np.broadcast_to(timeline_rows, (len(self.numbers), len(self.end_ms)))
         return timeline_rows[self.timeline]
@@ -137,7 +134,7 @@ class Windows:
 
 
 Result = tuple[Values, Present]
-"""Values of the shape (series, steps), and which of them are there."""
+"""Values of the shape (series, steps), and where they are present."""
 
 
 def extrapolated(windows: Windows, *, counter: bool, per_second: bool) -> Result:
@@ -179,7 +176,7 @@ def instant_rate(windows: Windows) -> Result:
 
 
 def over_time(reduce: Reducer) -> Callable[[Windows], Result]:
-    """Return a range function that reduces all samples of each window by *reduce*, such as sum or max."""
+    """Return a range function that reduces the samples of each window by *reduce*, a ufunc's reduceat."""
     return lambda windows: (windows.reduced(windows.store.values, reduce), windows.holding(1))
 
 
