@@ -1,6 +1,6 @@
-"""The command line: one thin file per command, imported when it is called, and one place where every error ends.
+"""The command line: one file per command, imported when it is called, and the handling of every error.
 
-`tree` names every command and its place, `groups` makes click's groups of it.
+`tree` names every command and its module, `groups` makes click groups of them.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from opsassay.core.untrusted import safe_text
 __all__ = ["COMMANDS", "cli", "main", "run"]
 
 _PARTIAL = re.compile(r"\.([^/]+)\.[0-9a-f]{8}\.partial$")
-"""The end of a path that is written to until it is whole, as `telemetry.content` names it."""
+"""The suffix of a temporary path of `telemetry.content` that replaces the final one when complete."""
 
 _OF_THE_PLACE = frozenset({
     errno.EACCES, errno.EEXIST, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR,
     errno.ENXIO, errno.EPERM, errno.EROFS,
 })  # fmt: skip
-"""Errors of a place on the disk that trying again does not mend; a full disk is none of them."""
+"""Error numbers of a path that trying again does not correct, unlike a full disk."""
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _LONG_WORD = re.compile(r"\S{300,}")

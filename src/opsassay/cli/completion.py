@@ -1,4 +1,4 @@
-"""Values that a shell completes: agents, methods, tasks, faults, systems; names are looked up when they are asked for."""
+"""Shell completion of option values: agents, methods, tasks, faults, systems; names are looked up on demand."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from opsassay.core.errors import OpsAssayError
 
 
 class Named(click.ParamType[Any]):
-    """A text that is one of the names that the functions at *places* return, or of a file: the shell completes both."""
+    """A text whose completions are the names that the functions at *places* ("module:function") return, or files."""
 
     name = "text"
 

@@ -1,4 +1,4 @@
-"""opsassay demo: the main job, from a running system to a report."""
+"""opsassay demo: from a running system to a report."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from opsassay.core.schema.system import IsolationLevel, System
 
 HALVINGS = 2
-"""How often the load is halved before the demo gives up on a machine."""
+"""How often the demo halves the load on a machine that is too slow before it fails."""
 METRICS = ("exact_match", "any_service", "f1", "path_reachability", "node_f1", "edge_f1")
 
 

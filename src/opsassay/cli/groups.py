@@ -1,7 +1,4 @@
-"""Groups of commands, nested as their names are; a command is imported when it is used.
-
-The command that is likely to be typed next, by what lies in this folder.
-"""
+"""Groups of commands; a command is imported when it is used. Also the next command that the help suggests."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from opsassay.cli.output import TYPED, say
 from opsassay.cli.tree import COMMANDS, GROUPS, STAGES, about, children, nearest_command, renamed_command
 
 _MOST = 200
-"""Entries of a folder that are looked at."""
+"""Most entries of a folder that are inspected."""
 
 
 def next_command() -> str:
@@ -46,7 +43,7 @@ def _is_store(folder: Path) -> bool:
 
 
 class CommandGroup(click.Group):
-    """The group at *path*, the first level when there is none."""
+    """The group of commands named *path*, such as "trace export"; "" is the top level."""
 
     def __init__(self, *args: Any, path: str = "", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""The sentences of exports about runs and incidents that they leave out."""
+"""Messages on runs and incidents that an export leaves out."""
 
 from __future__ import annotations
 

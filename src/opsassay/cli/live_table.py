@@ -1,4 +1,4 @@
-"""A live table of runs on a terminal; elsewhere a plain line for every run that ended."""
+"""The progress of runs: a live table on a terminal, elsewhere a line for every run that ended."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SHOWN = 8
 
 
 class RunTable:
-    """The progress of runs: what runs now and what has ended; safe to be used by several threads."""
+    """The progress of *total* runs, running and ended; thread-safe."""
 
     def __init__(self, total: int) -> None:
         self._total, self._lock = total, threading.Lock()

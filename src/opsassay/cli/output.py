@@ -1,4 +1,4 @@
-"""What commands share in talking: tables and JSON on standard output, progress on standard error."""
+"""Output of commands: tables and JSON on standard output, progress on standard error; shared options."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 1
 LARGEST = 1e9
-"""No window, rate or limit is larger: a billion seconds are 31 years."""
+"""The largest value of a window, rate or limit: a billion seconds are 31 years."""
 
 TYPED = "opsassay.typed"
-"""Where a click context notes the name of before that was typed, and the name that it has now."""
+"""Key of a click context's `meta` with (former name as typed, present name) of the command."""
 
 
 class NumberRange(click.FloatRange):
-    """A number within bounds: neither nan nor infinite, and of a size that a clock or a counter can take."""
+    """A number within bounds, finite and at most `LARGEST`."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return *value* as a float within the bounds; anything else is a usage error that names them."""
@@ -117,7 +117,7 @@ def _name_as_typed(command: str) -> str:
 
 
 class _Output(click.Path):
-    """A path that is written: none of it is a link that leads nowhere, nor a file, or a device, where a folder must be."""
+    """A path to write to; dangling links, and files or devices where a folder must be, are refused."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         """Return *value* as a path to write to; a dangling link or a wrong kind of file on the way is a usage error."""
@@ -136,7 +136,7 @@ class _Output(click.Path):
 
 
 class NewFile(_Output):
-    """The path of a file that is to be written: its folder is there, and it is no folder itself."""
+    """The path of a file to write, in an existing folder."""
 
     def __init__(self) -> None:
         super().__init__(dir_okay=False, path_type=Path)
@@ -150,11 +150,11 @@ class NewFile(_Output):
 
 
 FILE = _Output(dir_okay=False, path_type=Path)
-"""The path of a file that is to be written, its folder too if it is not there."""
+"""The path of a file to write; its folder is made if missing."""
 
 
 class _Folder(_Output):
-    """A folder that may be made: not among what a store keeps, where it would be taken for it."""
+    """A folder to write to, made if missing; not one among the files of a run store."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         """Return *value* as a folder to write to; one among a run store's own files is a usage error."""
@@ -170,7 +170,7 @@ class _Folder(_Output):
 
 KEPT_BY_STORES = ("incidents", "truth", "runs")
 FOLDER = _Folder(file_okay=False, path_type=Path)
-"""The path of a folder, which need not be there."""
+"""The path of a folder that need not exist."""
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
@@ -201,7 +201,7 @@ def say(message: str) -> None:
 
 
 class Stages:
-    """Progress of a command in stages, one at a time: bars on a terminal, a plain line per stage elsewhere."""
+    """The progress of a command in stages, one at a time: bars on a terminal, a line per stage elsewhere."""
 
     def __init__(self, progress: Progress | None) -> None:
         self._progress = progress

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 NUMBERS = ["9", "10", "11", "13"]
-"""What a table of trials is called: its number in *Side Effects Are the Output*."""
+"""The numbers of tables of trials in *Side Effects Are the Output*."""
 
 
 @click.command("trials")

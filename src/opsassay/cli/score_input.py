@@ -1,4 +1,4 @@
-"""What `audit` and `compare` read: a score table, or a folder of graded runs."""
+"""Reads the input of `audit` and `compare`: a score table, or a folder of graded runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class ReadScores(NamedTuple):
-    """The long *table* of a place, and how many runs behind it were *unsealed*, by the method that they are of."""
+    """A long score *table*, and the number of its *unsealed* runs by method."""
 
     table: pl.DataFrame
     unsealed: Mapping[str, int]

@@ -1,4 +1,4 @@
-"""What runs systems, and at which isolation level: the options of commands that start or look for them."""
+"""Options of commands that start or find systems: the substrate and its isolation level."""
 
 from __future__ import annotations
 

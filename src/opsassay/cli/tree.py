@@ -1,4 +1,4 @@
-"""Every command by its place: the stages of the help, the groups, the module behind each name, and the names of before."""
+"""The tree of commands: stages of the help, groups, the module of each command, and former names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from opsassay.core.errors import nearest
 
 
 class CommandEntry(NamedTuple):
-    """A command: its one line in a listing, and its *place*, ``module:attribute`` below `opsassay.cli`."""
+    """A command: its line in a listing, and its *place*, ``module:attribute`` below `opsassay.cli`."""
 
     about: str
     place: str
@@ -23,7 +23,7 @@ STAGES = {
     "Look at it": ("view", "report", "trace"),
     "Serve": ("server",),
 }
-"""The groups and commands of the first level, by the stage of the work that they belong to."""
+"""The groups and commands of the top level, by the stage of work under which the help lists them."""
 
 GROUPS = {
     "new": "Begin an agent, method, scenario or plan; print JSON Schemas.",
@@ -37,7 +37,7 @@ GROUPS = {
     "server": "Run the platform for a team, or ask one: agents, benchmarks, tokens.",
     "server token": "Renew the tokens of a platform's users.",
 }
-"""Every group that is no command by itself, with its one line."""
+"""Every group that is not a command itself, with its line in a listing."""
 
 COMMANDS = {
     "demo": CommandEntry("Break a real system, explain it, score every method, report.", "demo_command"),
@@ -131,7 +131,7 @@ COMMANDS = {
     "server token renew": CommandEntry("Give a user of a platform a new token.", "server.client:renew"),
     "server verify": CommandEntry("Check that nothing in a platform's chain of events was changed.", "server.verify"),
 }
-"""Every command by its place. One whose name goes on (`run`, `run trials`) takes all other words as its arguments."""
+"""Every command by its full name; one that others extend (`run`, `run trials`) takes all other words as arguments."""
 
 RENAMED = {
     "schema": "new schema",
@@ -187,7 +187,7 @@ RENAMED = {
     "worker": "server worker",
     "verify-events": "server verify",
 }
-"""The names of release 0.1, which work for one more release; what follows such a name is read as before."""
+"""Former to present names, of release 0.1, which work for one more release."""
 
 
 def children(path: str) -> list[str]:

@@ -1,1 +1,1 @@
-"""Grades of an answer against the truth: outcome, process, evidence."""
+"""Grades of an answer: outcome and process against the truth, and the evidence."""

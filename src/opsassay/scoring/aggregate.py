@@ -1,4 +1,4 @@
-"""Means over many verdicts, with intervals and with what could not be scored beside them."""
+"""Means over many verdicts, with intervals and the numbers of verdicts that were not scored."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COUNTED = frozenset(
 """Metrics in which a run without an answer counts as 0."""
 
 GROUNDED_SHARE = "path_reachability_per_any_service"
-"""PR / AnySvc (OpenRCA 2.0, Table 2): of the cases with a correct service, the share with a path to an alarm."""
+"""PR / AnySvc (OpenRCA 2.0, Table 2): among cases with a correct service, the share with a path to an alarm."""
 
 SUMMARY_SCHEMA = {
     "solver": pl.String,

@@ -1,7 +1,7 @@
-"""Bound evidence: a query with ``$service`` and ``$period`` and an expectation, tried on the claimed service and others.
+"""Bound evidence: a query with ``$service`` and ``$period``, and an expectation of how its number changes.
 
-The query gives one number; the expectation says how it moves from the normal to the abnormal period. What holds for
-every service supports no claim about one, so the score is lowered by the share of other services for which it holds.
+It is tried on the claimed service and on others. An expectation that holds for every service supports no claim about
+one, so the score is lowered by the share of other services for which it holds.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from opsassay.telemetry.sql import LockedSql
 from opsassay.telemetry.sql_worker import MAIN, SHAKEN
 
 MAX_CONTROLS = 40
-"""Other services that a query is tried on, evenly spaced by name where there are more."""
+"""Most other services on which a query is tried, evenly spaced by name."""
 
 
 @dataclass(frozen=True)
 class BoundResult:
-    """*score* in [0, 1]; *finding* says what the query gave for the claimed service and for how many others it holds."""
+    """The *score* in [0, 1] and its reason, *finding*: the numbers of the claimed service and how many others fit."""
 
     score: float
     finding: str
@@ -31,7 +31,7 @@ class BoundResult:
 
 @dataclass(frozen=True)
 class Bound:
-    """A parsed *statement*, its text *executed*, to be tried on services within *budget*."""
+    """A parsed *statement*, run as the text *executed* for several services within *budget*."""
 
     sql: LockedSql
     statement: Statement

@@ -1,4 +1,4 @@
-"""How long the grading of one answer may take in all, and how it is ended from outside."""
+"""The time limit for grading one answer, which can also be cancelled."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from opsassay.core.errors import OpsAssayError
 from opsassay.telemetry.sql import LockedSql, QueryResult
 
 ANSWER_SECONDS = 300.0
-"""Wall clock for all statements of one answer together, whatever they are run for."""
+"""Wall clock, in seconds, for all statements of one answer together."""
 
 
 class GradingEndedError(OpsAssayError):
@@ -19,7 +19,7 @@ class GradingEndedError(OpsAssayError):
 
 
 class TimeBudget:
-    """*seconds* of wall clock from now on; *ended* cancels whatever is graded under it."""
+    """A limit of *seconds* of wall clock from now on; setting *ended* cancels the grading."""
 
     def __init__(self, seconds: float = ANSWER_SECONDS, ended: threading.Event | None = None) -> None:
         self.seconds, self._ended = seconds, ended or threading.Event()
@@ -40,7 +40,7 @@ class TimeBudget:
         max_rows: int | None = None,
         with_tree: bool = False,
     ) -> QueryResult:
-        """Run *statement* by `LockedSql.query`, which has the other parameters; timeout when no time is left.
+        """Run *statement* by `LockedSql.query`, whose parameters the others are; status "timeout" when no time is left.
 
         Raises GradingEndedError when the grading was cancelled.
         """

@@ -1,8 +1,8 @@
-"""Evidence: every SQL of an answer is run again in the locked worker (OpenRCA 2.0, G.2.2), and looked at.
+"""Evidence: every SQL of an answer is run again in the locked worker (OpenRCA 2.0, G.2.2) and judged.
 
-Running is not supporting. So beside `sql_exec` there are, without an LLM: whether a statement is about the service that
-it was given for (relevant), whether it can say anything at all (vacuous), and, for a statement that is stated as a
-prediction, whether that prediction holds for the claimed service and not just for any (bound).
+A statement that runs need not support its claim. So besides `sql_exec` it is judged, without an LLM, whether it is about
+the claimed service (relevant), whether its result depends on telemetry at all (vacuous), and, if it has an expectation,
+whether that holds for the claimed service and not for any other (bound).
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from opsassay.scoring.statements import NAME_COLUMNS, Statement
 from opsassay.telemetry.sql import LockedSql, QueryResult, Subject
 
 ROWS_KEPT = 20
-"""Rows of a result that a verdict keeps."""
+"""Most rows of a result in a verdict."""
 
 TEXT_KEPT = 500
-"""Characters of a text cell or of a message that a verdict keeps."""
+"""Most characters of a text cell or message in a verdict."""
 
 
 @dataclass(frozen=True)
 class EvidenceItem:
-    """One evidence item with the *services* that it was given for: the claimed one, or cause and effect of an edge."""
+    """One evidence item with the *services* of its claim: the root cause, or cause and effect of an edge."""
 
     evidence: Evidence
     services: tuple[str, ...]
@@ -97,7 +97,7 @@ def evidence_metrics(
 
 
 class _EvidenceGrader:
-    """The evidence of one answer, over the tables of *sql* and within *budget*."""
+    """Grades the evidence of one answer, over the tables of *sql* and within *budget*."""
 
     def __init__(self, sql: LockedSql, profile: Profile, budget: TimeBudget) -> None:
         self._sql, self._profile, self._budget = sql, profile, budget

@@ -1,4 +1,4 @@
-"""The one way in which the figure of a solver is written; `rates` has the one way in which it is computed."""
+"""The text of a solver's figure, a mean with its interval; `rates` computes it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from opsassay.core.text import number_text
 
 @dataclass(frozen=True)
 class MeanFigure:
-    """A mean over *n* cases with its 95% interval, None where there is none; *share* tells that it lies in [0, 1]."""
+    """A mean over *n* cases with its 95% interval, None without one; *share*: the mean is a share in [0, 1]."""
 
     value: float
     low: float | None

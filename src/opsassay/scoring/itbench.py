@@ -1,9 +1,9 @@
-"""Answers in ITBench's own form, matched with ITBench's own ground truth: NTAM of root causes and of the chain.
+"""Answers in ITBench's form, compared with ITBench's ground truth: NTAM of root causes and of the propagation.
 
-The form is that of ``agent_output.json`` of ITBench's public SRE agent: ``entities`` with ``name`` (NAMESPACE/KIND/NAME) or
+The form is ``agent_output.json`` of ITBench's public SRE agent: ``entities`` with ``name`` (NAMESPACE/KIND/NAME) or
 ``id`` and ``contributing_factor`` or ``root_cause``; ``propagations`` with ``source`` and ``target``. An entity is the
-group of the ground truth whose kind and name or filter it matches; a workload owns the pods that are called after it. Who
-calls whom follows from the propagations of the ground truth: an effect calls its cause.
+group of the ground truth whose kind and name or filter it matches; a workload owns the pods with its name as prefix.
+Calls are derived from the propagations of the ground truth: an effect calls its cause.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from opsassay.telemetry.importers.itbench import (
 MOST_BYTES = 4 * 2**20
 LONGEST_NAME = 300
 WORKLOADS = frozenset({"deployment", "statefulset", "daemonset", "replicaset", "job"})
-"""Kinds whose pods are called after them."""
+"""Kinds whose name is the prefix of their pods' names."""
 CLUSTER_WIDE = frozenset({"namespace", "node", "persistentvolume", "storageclass", "clusterrole", "clusterrolebinding"})
-"""Kinds whose objects are in no namespace, whatever an answer or a truth says."""
+"""Kinds whose objects have no namespace; a stated one is ignored."""
 
 
 @dataclass(frozen=True)
 class ItbenchAnswer:
-    """What an agent says: entities that contribute, and propagations from cause to effect, by the names that it gives."""
+    """The claims of an agent: names of contributing entities, and propagations (cause, effect)."""
 
     roots: tuple[str, ...]
     edges: tuple[tuple[str, str], ...]
@@ -56,10 +56,10 @@ class ItbenchAnswer:
 
 @dataclass(frozen=True)
 class ItbenchScore:
-    """How an answer matches: *fl* and *fpc* are NTAM in [0, 1], *found* whether a claimed root is a true one.
+    """The scores of an answer: *fl* and *fpc* are NTAM in [0, 1], *found* is whether any claimed root is true.
 
-    *precision* is the share of claimed roots that are true ones, *unknown* what the ground truth has no entity for,
-    *truth* the file that was graded by.
+    *precision* is the share of claimed roots that are true, *unknown* are the names without an entity in the truth, *truth*
+    is the file name of the ground truth.
     """
 
     fl: float
@@ -72,7 +72,7 @@ class ItbenchScore:
 
 @dataclass(frozen=True)
 class ItbenchTruth:
-    """The ground truth of one scenario, with what finds the group that a name means."""
+    """The ground truth of one scenario, and the search for the group that a name means."""
 
     name: str
     truth: GroundTruth

@@ -1,7 +1,7 @@
-"""The ways in which agents write the name of a Kubernetes object, read as namespace, kind and name.
+"""Reads names of Kubernetes objects, as agents write them, as namespace, kind and name.
 
-ITBench mandates NAMESPACE/KIND/NAME. Agents also write ``deploy/cart -n shop``, ``cart (Deployment)``, the path of an API,
-a name in DNS, short and plural kinds, capitals and quotation marks. `readings_of` lists what a text can mean.
+ITBench mandates NAMESPACE/KIND/NAME. Agents also write ``deploy/cart -n shop``, ``cart (Deployment)``, the path of an
+API, a name in DNS, short and plural kinds, capitals and quotation marks. `readings_of` lists what a text can mean.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ OWNERS = {
     "replicaset": ("deployment",),
     "job": ("cronjob",),
 }
-"""Kinds of which an object of a kind can be a part, the nearest first."""
+"""By kind, the kinds of objects that can own it, the nearest first."""
 _NO_NAMESPACE = frozenset({"none", "null", "nil", "n", "a", "-", "_", "cluster", "cluster-scoped", "clusterscoped"})
 _FILLERS = frozenset({"the", "in", "of", "name", "kind", "namespace", "namespaces", "api", "apis", "k8s", "kubernetes"})
 _DNS = re.compile(r"(.+?)\.([a-z0-9-]+)\.svc(?:\.cluster\.local)?\.?")
 _HASH = r"-[0-9a-f]{6,10}"
-"""What a Deployment adds to the name of its replica set."""
+"""The suffix that a Deployment adds to the name of its replica set."""
 
 
 class EntityName(NamedTuple):
-    """One reading of a text; namespace and kind are in lower case, the kind in singular, "" for what is not said."""
+    """One reading of a text: namespace and kind in lower case, the kind in singular, each "" if not stated."""
 
     namespace: str
     kind: str

@@ -1,6 +1,6 @@
-"""Where the columns of a checked statement come from: each reference resolved, as SQL scopes say, to telemetry or not.
+"""Column lineage of a checked statement: each reference is resolved, by the scopes of SQL, to telemetry columns or not.
 
-The tree is duckdb's (`telemetry.sql_worker.checked`). What is not understood resolves to nothing, never to telemetry.
+The tree is duckdb's (`telemetry.sql_worker.check_statement`). A construct that is not supported resolves to nothing.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from opsassay.telemetry.sql_worker import MAIN, reads, tree_nodes
 
 Node = Mapping[str, Any]
 Origin = tuple[int, str]
-"""A column of a read of a telemetry table: the number of the read in the statement, the name of the column."""
+"""(number of the read of a telemetry table in the statement, column name)."""
 
 ANY = "*"
-"""As a column: how many rows there are."""
+"""In place of a column name: the number of rows."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """Where a column's values come from: *origins*; *is_plain* when each value is one of theirs, unchanged.
+    """The origin of a column's values: *origins*; *is_plain* if each value is one of theirs, unchanged.
 
-    *period* is set for a literal 'normal' or 'abnormal' beside rows of tables of that period alone. *is_known* is False
-    where the column could not be resolved, so that it may be anything.
+    *is_period* is set for a literal 'normal' or 'abnormal' in a SELECT from tables of that period only. *is_known* False:
+    the column could not be resolved.
     """
 
     origins: frozenset[Origin] = frozenset()
@@ -55,13 +55,13 @@ def _merge_columns(first: Column, second: Column) -> Column:
 
 @dataclass(frozen=True)
 class _Relation:
-    """A table of a FROM clause: its *alias*, its columns in order, the reads whose rows are its rows."""
+    """A table of a FROM clause: its *alias*, its columns in order, the numbers of the reads that its rows come from."""
 
     alias: str
     columns: tuple[tuple[str, Column], ...]
     rows: frozenset[int] = frozenset()
     is_telemetry: bool = True
-    """Whether each of its rows is made of rows of telemetry."""
+    """Whether all of its rows are made of telemetry rows."""
 
     def find_columns(self, name: str) -> list[Column]:
         """Return the columns called *name*, more than one when names repeat."""
@@ -96,7 +96,7 @@ class _Scope:
 
 @dataclass(frozen=True)
 class Query:
-    """One SELECT of a statement: what its FROM clause gives, what its result comes from, whether it is the answer."""
+    """One SELECT of a statement: the relations of its FROM clause, the origin of its result, whether it is outermost."""
 
     node: Node
     relations: tuple[_Relation, ...]
@@ -110,7 +110,7 @@ class Query:
 
 
 class Lineage:
-    """Every reference of a statement's *tree* resolved; *schema* has the columns of each telemetry table."""
+    """The resolved references of a statement's *tree*; *schema* has the columns of each telemetry table."""
 
     def __init__(self, tree: Node, schema: Mapping[str, Iterable[str]]) -> None:
         self._schema = {table: tuple(columns) for table, columns in schema.items()}

@@ -1,4 +1,4 @@
-"""What a metric may be: scored, not applicable or failed; and the ratios that all of them share."""
+"""Metrics with their status (scored, not applicable, failed), and ratios that several of them share."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ TRAJECTORY = (
     "tool_repeats",
 )
 ALL = (*OUTCOME, *LEVEL, *ENTITIES, *RANKING, *PATH, *GRAPH, *EVIDENCE, *TOPOLOGY, *TIME, *TRAJECTORY)
-"""Every metric of this folder, in the order of a verdict."""
+"""Every metric of this package, in the order of a verdict."""
 
 AGAINST_TRUTH = (
     *OUTCOME, *LEVEL, *ENTITIES, *RANKING, *PATH, *GRAPH, *TOPOLOGY, *TIME, "detoured_services", "covered_services"
 )  # fmt: skip
-"""Those that compare an answer with the truth; the rest are of its evidence and of the tools that it called."""
+"""Metrics that compare an answer with the truth; the others are of its evidence and tool calls."""
 
 FurtherMetric = Callable[[Run, Diagnosis, Truth, Annotation | None], Metric]
 """A function of a run with an answer, the answer, the truth and its annotation, if there is one."""

@@ -25,11 +25,11 @@ from opsassay.core.schema.base import Noun
 from opsassay.scoring.topology import Topology, chains, levels
 
 MAX_CHAINS = 200
-"""Chains of an answer or a truth that are looked at, first by name; a cascade of many branches has more."""
+"""Most chains of an answer or a truth that are compared, first by name."""
 
 
 class Parameters(Noun):
-    """Table 33, by its symbols."""
+    """The parameters of Table 33, by their symbols."""
 
     alpha: float = 1.0
     beta: float = 1.0
@@ -41,7 +41,7 @@ class Parameters(Noun):
 
 
 TABLE_33 = Parameters()
-"""The chosen values."""
+"""The values that ITBench chose."""
 
 
 @dataclass(frozen=True)
@@ -71,9 +71,9 @@ def chains_of(edges: Sequence[tuple[str, str]], roots: Sequence[str], topology: 
 
 @dataclass(frozen=True)
 class Ntam:
-    """The match of an answer with a truth in one topology; both as chains.
+    """The match of an answer with a truth, both as chains, in one topology.
 
-    Chains of the truth are at least one, with a root cause: its own score, S(G, G), is what is divided by.
+    The truth has at least one chain with a root cause: scores are divided by the truth's own score, S(G, G).
     """
 
     topology: Topology

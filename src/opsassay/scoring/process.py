@@ -1,7 +1,7 @@
-"""Process: the claimed cascade against the verified one (OpenRCA 2.0, G.2).
+"""Process: the claimed cascade compared with the verified one (OpenRCA 2.0, G.2).
 
-The default walks claimed edges in their direction, as Equation 10 says; the public scorer walks them both ways, which
-the profile ``compat`` repeats for comparison.
+Paths follow claimed edges in their direction, as Equation 10 says; under the profile ``compat`` they may also run against
+it, as in the public scorer.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Edge = tuple[str, str]
 
 @dataclass(frozen=True)
 class ServiceGraph:
-    """A cascade of services in normal form: cause to effect, without load generators and self-loops."""
+    """A cascade of services in normal form, edges from cause to effect, without load generators and self-loops."""
 
     nodes: frozenset[str]
     edges: frozenset[tuple[str, str]]
@@ -94,7 +94,7 @@ def path_metrics(
     edges, verified = claimed_graph(diagnosis, profile).edges, true_graph(graph, profile).edges
 
     def reaches(*, full: bool) -> bool:
-        """Whether a path leads from a correctly named service to an alarm; *full* asks for the right fault kind too."""
+        """Return whether a path leads from a correctly named service (*full*: with the right fault kind) to an alarm."""
         starts = correct_services(claims, roots, profile, full=full)
         if trivial and starts & reachable_alarms:
             return True

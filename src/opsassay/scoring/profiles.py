@@ -1,7 +1,4 @@
-"""Profiles: what counts as the same, as data; every verdict names the one that it was made under.
-
-One place where service names are made comparable (OpenRCA 2.0, G.2.1).
-"""
+"""Grading profiles: the conventions of a grade as data, named in every verdict, and the normal form of service names."""
 
 from __future__ import annotations
 
@@ -40,7 +37,7 @@ _LOSS_KINDS = (FaultKind.NETWORK_LOSS, FaultKind.NETWORK_PARTITION)
 
 
 class Profile(Noun):
-    """The conventions of a grade; changing one of them is changing the profile, so it gets another name."""
+    """The conventions of a grade; another convention is another profile, with another name."""
 
     name: str
     prefixes: tuple[str, ...] = Field(default=("ts-",), description="system prefixes that names may drop")

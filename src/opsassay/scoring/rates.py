@@ -1,8 +1,4 @@
-"""The figure of a solver over cases: its mean, and the one interval that goes with it.
-
-The same figure stands in `score run`, `score table`, `leaderboard`, in pages, reports and on the platform; all of them
-are made here.
-"""
+"""The figure of a solver over cases, its mean and interval, for all commands, pages, reports and the platform."""
 
 from __future__ import annotations
 
@@ -53,10 +49,9 @@ def share_of(values: Sequence[float] | Floats, weights: Sequence[float] | Floats
 
 
 def mean_of(strata: Sequence[Sequence[float] | Floats]) -> MeanFigure | None:
-    """Return the mean of the means of *strata*, in whatever unit, with a bootstrap's interval; None without any case.
+    """Return the mean of the means of *strata*, in any unit, with a bootstrap interval; None without any case.
 
-    Percentiles of 5,000 resamples within each stratum, seed 42. There is none where nothing varies, as of a single case: a
-    bootstrap would say that the mean is known.
+    Percentiles of 5,000 resamples within each stratum, seed 42. Without variation, as for one case, there is no interval.
     """
     given = [np.asarray(stratum, dtype=np.float64) for stratum in strata if len(stratum)]
     if not given:

@@ -1,7 +1,7 @@
-"""Relevance by execution: the same statement over tables without the rows that it is said to be about.
+"""Relevance by execution: a statement is run again over tables without the rows that it is said to be about.
 
-A statement depends on what changes its result when it is gone. So it is run again with no telemetry at all, with the rows
-of the claimed service alone, and without them; nothing of this can be argued with by the way that it is written.
+A statement depends on the rows whose removal changes its result. So it is run without any telemetry, with only the rows
+of the claimed service, and without them; the wording of the statement cannot influence the outcome.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from opsassay.telemetry.sql import LockedSql, QueryResult
 from opsassay.telemetry.sql_worker import MAIN
 
 COMPARED_ROWS = 500
-"""Rows of a result that are compared."""
+"""Most rows of a result that are compared."""
 
 Rows = tuple[str, ...]
 
 
 @dataclass
 class Executions:
-    """One statement with *reads* reads of telemetry, run again over other tables; *first* is what it gave before."""
+    """Runs one statement, which reads telemetry tables *reads* times, over other tables; *first* is its usual result."""
 
     sql: LockedSql
     first: QueryResult

@@ -30,7 +30,7 @@ def mean_pass_at_k(outcomes: Mapping[str, Sequence[bool]], k: int) -> float:
 
 @dataclass(frozen=True)
 class MeanTime:
-    """A mean over *successes* of *attempts*, seconds; None when there were none. A mean without its n says nothing."""
+    """The mean time in seconds over *successes* of *attempts*; None without a success."""
 
     seconds: float | None
     successes: int

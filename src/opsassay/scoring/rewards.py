@@ -1,7 +1,7 @@
-"""Process rewards: what each step of a trace did for the verified cascade and for the evidence of the answer.
+"""Process rewards: the value of each step of a trace for the verified cascade and for the answer's evidence.
 
-OpenRCA 2.0 proposes verified edges as step-wise supervision (arXiv 2606.27154, sections 4.3 and A.5) and leaves the rewards
-to others; these are ours. Nothing of it asks a model.
+OpenRCA 2.0 proposes verified edges as step-wise supervision (arXiv 2606.27154, sections 4.3 and A.5) and defines no
+rewards; these are OpsAssay's. They need no model.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from opsassay.scoring.trajectory import visited_services
 
 @dataclass(frozen=True)
 class StepReward:
-    """What one step is worth, in four parts; over a trace each part sums to at most 1."""
+    """The reward of one step, in four parts; over a trace each part sums to at most 1."""
 
     step_id: int
     edges: float

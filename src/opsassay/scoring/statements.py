@@ -1,4 +1,4 @@
-"""What a checked statement reads and restricts: decided on the tree that runs, never on its text."""
+"""The reads and filters of a checked statement, found in its parse tree."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _STRANGE_TABLES = frozenset({"PIVOT", "SHOW_REF", "EXPRESSION_LIST", "TABLE_FUNC
 _LIKE = frozenset({"~~", "~~*", "contains", "starts_with", "prefix"})
 
 Matches = Callable[[str], bool]
-"""Whether a constant of a statement names the claimed service."""
+"""Function: whether a text constant of a statement names the claimed service."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +88,7 @@ class Statement:
 
     @property
     def _may_hide_names(self) -> bool:
-        """Return whether the statement reads columns without naming them, or uses a construct that can hide a name."""
+        """Whether the statement reads columns without naming them, or uses a construct that can hide a name."""
         listed = {id(entry) for node in tree_nodes(self.tree) for entry in node.get("select_list") or ()}
         return any(
             _may_hide_names(node) or (node.get("class") == "STAR" and id(node) not in listed)

@@ -1,4 +1,4 @@
-"""The entities of a system and how they are connected: owns and calls, with aliases collapsed to one entity."""
+"""The entities of a system and their edges, ownership and calls; aliases are one entity."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EdgeType = Literal["owns", "calls"]
 
 @dataclass(frozen=True, eq=False)
 class Topology:
-    """Directed edges (source, target) by type: owner to owned, caller to callee; *aliases* are groups of equals."""
+    """Directed edges by type: (owner, owned) and (caller, callee); *aliases* are sets of names of one entity."""
 
     owns: frozenset[tuple[str, str]] = frozenset()
     calls: frozenset[tuple[str, str]] = frozenset()

@@ -1,4 +1,4 @@
-"""What the trace of an agent says about its search: where it looked, and how it used its tools (ITBench, section 4.4)."""
+"""Metrics of an agent's search from its trace: the services that it queried, its use of tools (ITBench, section 4.4)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The verdict: every metric of one run, each scored, not applicable or failed to grade; never a silent zero.
+"""The verdict: every metric of one run, each scored, not applicable or failed.
 
-Claims below the level of services: a pod, a container, a function or a span (OpenRCA 2.0, Table 4).
+It also grades claims below the level of services: a pod, a container, a function or a span (OpenRCA 2.0, Table 4).
 """
 
 from __future__ import annotations

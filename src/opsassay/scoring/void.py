@@ -1,4 +1,4 @@
-"""Void cases: incidents whose annotation says that nothing can be learnt of a solver from them."""
+"""Void cases: incidents whose annotation says that they cannot grade a solver."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ VOID: Mapping[Label, str] = {
     Label.UNEXPLAINED: "no verified path leads from the fault to the alarms",
     Label.DRIFTED: "its normal window was not normal",
 }
-"""The labels that make a case void where something was broken, each with what it says."""
+"""The labels that make a case with a fault void, each with the reason."""
 
 _BEGINS = "the incident is labelled "
 

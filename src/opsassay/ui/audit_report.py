@@ -19,8 +19,8 @@ def write_audit(
 ) -> list[Path]:
     """Write the whole report of *audit* into *folder* and return its files, report.html last.
 
-    Each file is replaced as a whole, and equal audits give equal bytes. Tables and figures of an earlier report that the new
-    one lacks are removed. Raises OperationError.
+    Each file is replaced as a whole, and equal audits give equal bytes. Tables and figures of an earlier report that the
+    new one lacks are removed. Raises OperationError.
     """
     style = _figure_style()
     written = write_tables(audit, folder)

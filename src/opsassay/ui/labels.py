@@ -32,7 +32,7 @@ MOST_ROWS = 60
 
 @dataclass(frozen=True)
 class LabelEvidence:
-    """One row of evidence: texts on the normal (*before*) and abnormal window (*after*); *series* are means of time bins."""
+    """One row of evidence: texts on the normal (*before*) and abnormal window (*after*), means of time bins (*series*)."""
 
     component: str
     what: str

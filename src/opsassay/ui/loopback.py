@@ -1,7 +1,7 @@
-"""Pages that show truth are for who started them: on this machine's loopback, behind a key, with bounded requests.
+"""Serves pages with truth to the user who started the server only: on loopback, with a key, with limited requests.
 
-Another program on the machine, an agent without a seal among them, can connect to the loopback; the key keeps it out. It
-comes once in the address that is printed and is a cookie from then on, so that it stays in no link and no page.
+Other programs on the machine, such as an agent outside a sandbox, can connect to the loopback; the key keeps them out. It
+is in the printed URL and then in a cookie, so that no link and no page contains it.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ _READING = ("GET", "HEAD")
 
 
 class LoopbackOnly:
-    """ASGI middleware for whoever has *key* and names this machine; a body has up to *largest_body* bytes."""
+    """ASGI middleware that admits requests with *key* and a host name of this machine, bodies up to *largest_body* bytes."""
 
     def __init__(self, app: ASGIApp, key: str, largest_body: int = LARGEST_BODY) -> None:
         self._app, self._key, self._largest_body = app, key, largest_body
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, or hand it on."""
+        """Answer a refused request, or pass the request on."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -91,13 +91,13 @@ class LoopbackOnly:
 
 
 class SafeHeaders:
-    """ASGI middleware that puts HEADERS on every answer."""
+    """ASGI middleware that adds HEADERS to every response."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hand a request on."""
+        """Pass the request on, with HEADERS added to its response."""
         await self._app(scope, receive, with_safe_headers(send) if scope["type"] == "http" else send)
 
 
@@ -121,7 +121,7 @@ def serve_on_loopback(
         handle_exit = server.handle_exit
 
         def end(signal_number: int, frame: FrameType | None) -> None:
-            """Do what has to be done before the end, then end the server."""
+            """Call *ending*, then stop the server."""
             ending()
             handle_exit(signal_number, frame)
 

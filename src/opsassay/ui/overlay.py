@@ -1,4 +1,4 @@
-"""What is laid over the service graph: the true cascade, or one answer held against it. Pure; the page only draws."""
+"""Overlays of the service graph: the true cascade, or one answer compared with it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class OverlayMark(StrEnum):
 
 
 class NodeMark(Noun):
-    """How a service is shown; *onset_ns* is the first moment of an abnormal state, UTC."""
+    """How a service is shown; *onset_ns* is when its first abnormal state began (UTC)."""
 
     service: str
     mark: OverlayMark
@@ -50,7 +50,7 @@ class EdgeMark(Noun):
 
 
 class Overlay(Noun):
-    """One layer; *judged_roots* and *judged_edges* say whether there was a truth to hold the answer against."""
+    """One overlay; *judged_roots* and *judged_edges* say whether the answer was compared with a truth."""
 
     nodes: tuple[NodeMark, ...] = ()
     edges: tuple[EdgeMark, ...] = ()

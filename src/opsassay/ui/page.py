@@ -1,4 +1,4 @@
-"""What all pages have in common: one file, its scripts and styles allowed by their hashes, everything else forbidden."""
+"""Common parts of all pages: one HTML file, whose policy allows only its own scripts and styles, by their hashes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _NONE = "'none'"
 
 STYLES = ("vendor/uPlot.min.css", "static/style.css")
-"""The one style sheet of all pages, and that of the library that draws charts."""
+"""The style sheet of all pages, and that of the chart library."""
 
 _GRAPHS = ("vendor/cytoscape.min.js", "vendor/cytoscape-dagre.min.js")
 SCRIPTS: Mapping[str, Sequence[str]] = {
@@ -41,7 +41,7 @@ SCRIPTS: Mapping[str, Sequence[str]] = {
     "trace": ("static/dom.js", "static/trace_store.js", "static/trace_list.js", "static/trace_form.js", "static/trace.js"),
     "flow": (*_GRAPHS, "static/trace_flow.js"),
 }  # fmt: skip
-"""The files of each script that a page may ask for by name."""
+"""The files of each script, by the name that `render` takes."""
 
 
 def render(

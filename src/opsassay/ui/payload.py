@@ -1,4 +1,4 @@
-"""CaseReport: all that the report page shows of one incident, and how it is put together from a datapack."""
+"""CaseReport: the data of one incident for the report page, made from a datapack."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["AnswerPayload", "CallEdge", "CaseReport", "ServiceSignals", "Signals
 
 
 class AnswerPayload(Noun):
-    """One solver's attempt: *diagnosis* is None when it gave none, *verdict* is None when it was not graded."""
+    """One solver's attempt: *diagnosis* is None without an answer, *verdict* is None without a grade."""
 
     run: Run
     diagnosis: Diagnosis | None = None
@@ -35,7 +35,7 @@ class AnswerPayload(Noun):
 
 
 class CaseReport(Noun):
-    """One incident with its truth, its telemetry in short, and every answer; *reproduce* are commands, if known."""
+    """One incident with its truth, a summary of its telemetry, and every answer; *reproduce* are shell commands."""
 
     incident: Incident
     truth: Truth | None = None

@@ -1,4 +1,4 @@
-"""Hostile or odd values to plain text: what a page may show of logs, SQL rows and model output."""
+"""Converts untrusted values, such as logs, SQL rows and model output, to text that a page may show."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import unicodedata
 from typing import Any
 
 LONGEST_TEXT = 4_000
-"""Characters of one value that a page shows; the rest is counted."""
+"""Most characters of one value that a page shows; the rest is counted."""
 
 
 def plain(value: Any, longest: int = LONGEST_TEXT) -> str:

@@ -1,4 +1,4 @@
-"""The report of incidents: one file that opens from disk and asks the network for nothing, and what it is made of."""
+"""The report of incidents, one HTML file that sends no requests, and the data that it shows."""
 
 from __future__ import annotations
 
@@ -20,16 +20,15 @@ from opsassay.ui.view import page_view
 
 
 def write_report(cases: Sequence[CaseReport], out: Path, *, title: str, solvers: Sequence[SolverSummary] = ()) -> Path:
-    """Write the HTML report of *cases* to the file *out* and return its path; the same cases give the same bytes.
+    """Write the HTML report of *cases* to the file *out* and return its path; equal cases give equal bytes.
 
-    *solvers* are their figures over all cases. Missing folders are made; the write is atomic. Raises OperationError
-    when it fails.
+    *solvers* are summaries over all cases. Missing folders are made; the write is atomic. Raises OperationError.
     """
     return write_whole(Path(out), render_report(cases, title=title, solvers=solvers))
 
 
 def render_report(cases: Sequence[CaseReport], *, title: str, solvers: Sequence[SolverSummary] = ()) -> str:
-    """Return the HTML report of *cases*, its data as JSON inside; *solvers* are their figures over all cases."""
+    """Return the HTML report of *cases*, with its data as JSON; *solvers* are summaries over all cases."""
     payload = {"cases": page_view(cases), "solvers": solvers_view(solvers) if solvers else None}
     return render("report.html", title, ("report",), payload=inert_json(payload))
 

@@ -1,6 +1,6 @@
-"""The pages of a store: one writer per domain, and tables for a domain that has none of its own.
+"""The pages of a store: one writer per domain, with tables as the default.
 
-A package adds a writer under the entry points ``opsassay.reports``, by the name of the domain.
+A package adds a writer through the entry points ``opsassay.reports``, under the name of its domain.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PageRequest:
-    """What pages are asked for: those of *store*, into the folder *output*, with the verdicts of the settings.
+    """A request for the pages of *store* in the folder *output*, graded by *settings*.
 
-    *reproduce* are the commands that make such a page again. Writers note in *pages* which address in *output* shows the
-    run in a folder, for the index.
+    *reproduce* are the commands that make the same pages. Writers add to *pages* the URL, relative to *output*, of each
+    run's folder, for the index.
     """
 
     store: RunStore
@@ -52,7 +52,7 @@ class PageRequest:
 
 
 PageWriter = Callable[[PageRequest, Callable[[Path], None]], Sequence[str]]
-"""Writes the pages of one domain, says the path of each, and returns what could not be shown; raises OpsAssayError."""
+"""Writes the pages of one domain, calls the function with each path, returns problems; raises OpsAssayError."""
 
 REPORTS = Registry(
     "report",
@@ -95,7 +95,7 @@ def write_incident_report(request: PageRequest, written_to: Callable[[Path], Non
     problems: list[str] = []
 
     def unread(_: Path, error: OpsAssayError) -> None:
-        """Note a run that was left out, and why."""
+        """Add a line on a run that is left out, and why."""
         problems.append(f"opsassay: left out: {error}")
 
     known = cases_of(store.root, settings.cases, unread)
@@ -193,12 +193,12 @@ def index_view(root: Path, pages: Mapping[Path, str]) -> View:
 
 
 FILE_SHOWN = 20_000
-"""Characters of a file that a page shows."""
+"""Most characters of a file that a page shows."""
 
 
 @dataclass(frozen=True)
 class ShownTask:
-    """What a domain shows of one run: the *goal* that the agent read, drawings, tables, and files as name and text."""
+    """The data of one run's page: the *goal* that the agent read, drawings, tables, and files as (name, text)."""
 
     goal: str
     figures: Sequence[Figure] = ()

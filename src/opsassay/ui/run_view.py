@@ -1,4 +1,4 @@
-"""The page of a trial: its verdict in words, lanes over one time axis (Figure 1 of "side-effects"), the agent's steps."""
+"""The page of a remediation run: its verdict, lanes over one time axis (Figure 1 of "side-effects"), the agent's steps."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MOST_WORDS = 600
 
 @dataclass(frozen=True)
 class TrialView:
-    """Everything on the page, as text and numbers."""
+    """All data of the page, as texts and numbers."""
 
     title: str
     facts: tuple[tuple[str, str], ...]

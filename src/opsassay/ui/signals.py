@@ -1,4 +1,4 @@
-"""Golden signals and call edges of an incident, computed from its spans; everything is vectorised in polars."""
+"""Golden signals and call edges of an incident, computed from its spans in polars."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BUCKETS_AIMED_AT, BUCKETS_AT_MOST = 150, 600
 
 
 class ServiceSignals(Noun):
-    """The series of one service, one value per bucket; None where the bucket saw no request."""
+    """The time series of one service, one value per bucket; None where the bucket has no request."""
 
     service: str
     requests_per_s: tuple[float, ...]
@@ -28,7 +28,7 @@ class ServiceSignals(Noun):
 class Signals(Noun):
     """Golden signals: all buckets of the normal window, then all of the abnormal one; *times_ns* are their starts, UTC.
 
-    Public data may have its normal window later than its abnormal one; the order here stays the same.
+    The order is the same for public data whose normal window is later.
     """
 
     bucket_s: int = LARGEST_BUCKET_S
@@ -37,7 +37,7 @@ class Signals(Noun):
 
 
 class CallEdge(Noun):
-    """*caller* called *callee* this often in each window."""
+    """The number of calls from *caller* to *callee* in each window."""
 
     caller: str
     callee: str
@@ -46,7 +46,7 @@ class CallEdge(Noun):
 
 
 class TopologyPayload(Noun):
-    """Services, who calls whom, and the *entry* service, which most requests from outside reach."""
+    """Services, calls between them, and the *entry* service, which gets most requests from outside."""
 
     services: tuple[str, ...] = ()
     calls: tuple[CallEdge, ...] = ()
@@ -54,11 +54,11 @@ class TopologyPayload(Noun):
 
 
 def linked_spans(traces: pl.LazyFrame, services: Sequence[str]) -> pl.DataFrame:
-    """Return one row per span of *services* with the service of its parent; load generators are left out that way.
+    """Return one row per span of *services* with the service of its parent; load generators are left out.
 
-    *traces* has the datapack columns and ``period``. Columns out: period, service, parent_service (null when none of the
-    *services* called), start_ns (i64), duration_ms (f64), failed (bool), is_request (bool). A request is a SERVER or
-    CONSUMER span; where a recording has no span kinds, a span whose parent is in another service or none.
+    *traces* has the datapack columns and ``period``. Columns of the result: period, service, parent_service (null without a
+    parent in *services*), start_ns (i64), duration_ms (f64), failed (bool), is_request (bool). A request is a SERVER or
+    CONSUMER span; in a recording without span kinds, a span without a parent in the same service.
     """
     schema = traces.collect_schema()
     kind = pl.col("attr.span_kind") if "attr.span_kind" in schema else pl.lit(None, pl.String)

@@ -1,4 +1,4 @@
-"""SQL as people read it: a line for each clause, those of a query in brackets further in."""
+"""Formats SQL for reading: one clause per line, subqueries indented."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TOKEN = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 LONGEST, DEEPEST = 20_000, 8
-"""Characters of a statement that is laid out, and brackets that are set further in."""
+"""Most characters of a statement that is formatted, and most levels of indentation."""
 _STATEMENT = re.compile(r"\s*(?:SELECT|WITH)\b", re.IGNORECASE)
 
 

@@ -1,4 +1,4 @@
-"""Steps of an agent as rows beside the lanes: when, who, which tools, what was said."""
+"""Steps of an agent as table rows: time, agent, tools, text."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ def _as_list(value: Any) -> list[Any]:
 
 
 LARGEST_TRACE = 16 * 2**20
-"""Bytes of a trace that a page reads whole."""
+"""Most bytes of a trace that a page reads whole."""
 
 
 def culprit_of(run_dir: Path) -> Attribution | None:
-    """Return the agent and step to blame for the failure of the run in *run_dir*, None when it is unknown.
+    """Return the agent and step to blame for the failure of the run in *run_dir*, None when unknown.
 
-    It is the step whose action broke availability if a timeline shows that, else the one of the technique "combined".
+    It is the step whose action lowered availability if the timeline shows one, else that of the technique "combined".
     """
     from opsassay.analysis.blame.attribute import JOINED, attribute
     from opsassay.analysis.blame.operations import join, read_run

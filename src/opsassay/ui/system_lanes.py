@@ -1,4 +1,4 @@
-"""What a system went through in a trial, in lanes, and which change was followed by which dip; pure.
+"""The states of a system during a remediation run as lanes, and the drops in availability after each change.
 
 The lanes are those of Figure 1 of "side-effects", from the controller to the user.
 """
@@ -29,7 +29,7 @@ LANE_WORDS: dict[Depth, str] = {
 
 @dataclass(frozen=True)
 class Dip:
-    """A change, *at_s* seconds into the run, and in words what *fell* between it and the next one."""
+    """A change, *at_s* seconds into the run, and texts on the readings that *fell* before the next change."""
 
     at_s: float
     change: str

@@ -248,10 +248,10 @@ def footer_rows(case: CaseReport) -> list[tuple[str, str]]:
 
 
 COLUMNS = ("Solver", "Runs", "Cases")
-"""Those before the shares of cases in which something was broken."""
+"""Columns before the shares of cases with a fault."""
 
 CALM_COLUMNS = ("Solver", "Said that nothing is wrong (n)")
-"""Those of cases in which nothing was broken."""
+"""Columns of the table of cases without a fault."""
 
 
 def solvers_view(summaries: Sequence[SolverSummary]) -> dict[str, Any]:

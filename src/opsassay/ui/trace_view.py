@@ -1,7 +1,7 @@
-"""The trace page: one file that opens from disk, asks the network for nothing, and shows ten thousand steps at once.
+"""The page of a trace: one HTML file that sends no requests and shows ten thousand steps at once.
 
-The index and the script that draws it stand before the contents of the steps, so that the page is painted while the
-rest is still being read. With an *annotator*, a form beside the steps takes an annotation of each trace.
+Index and script precede the contents of the steps, so that a browser paints the page while it reads the rest. With an
+*annotator*, a form takes labels of each trace.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LONGEST_LINE = 110
 
 @dataclass(frozen=True)
 class TracePage:
-    """A trace with what is said about it: the suggested step, findings, and the lanes of the joined clock."""
+    """A trace with its suggested step to blame, findings of failure patterns, and the lanes of its timeline."""
 
     name: str
     trace: Trace

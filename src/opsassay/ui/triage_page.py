@@ -1,4 +1,4 @@
-"""Pages of alert storms: whose each alert is, where the answer put it, and every grade."""
+"""Pages of alert storms: the causes of each alert, its group in the answer, and every grade."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def shown_storm(store: RunStore, graded: GradedRun) -> ShownTask:
 
 
 def _describe_owners(storm: Storm, id_: str) -> str:
-    """Return the problems that caused alert *id_*, as text: "noise" for none."""
+    """Return the problems that caused alert *id_*, as text: "noise" for none, "unknown: not graded" if not recorded."""
     if (owners := storm.owners.get(id_)) is None:
         return "unknown: not graded"
     return " and ".join(storm.problems[n].about for n in owners) or "noise"

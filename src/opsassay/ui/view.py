@@ -1,4 +1,4 @@
-"""CaseReport to what the page script draws: texts, numbers and indices, nothing left to decide in the browser.
+"""Converts a CaseReport to the data of the page script: texts, numbers and indices.
 
 Every text goes through `plain`; the script inserts it with ``textContent`` only.
 """

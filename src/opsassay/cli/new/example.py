@@ -23,7 +23,7 @@ def _class_name(name: str) -> str:
 
 @dataclass(frozen=True)
 class ExampleTemplate:
-    """An example that is copied: its *source* among the examples, what names it there, and what to do *next* with it."""
+    """An example to copy: its *source* path, the (text, replacement) pairs for its name, and the suggested next command."""
 
     source: str
     named: tuple[tuple[str, Callable[[str], str]], ...]
@@ -44,7 +44,7 @@ TEMPLATES = {
     ),
     "plan": ExampleTemplate("trials/plan.yaml", (), "opsassay run {path} -o STORE"),
 }
-"""The kinds that `opsassay new` begins."""
+"""The example of each kind that `opsassay new` copies."""
 _KINDS = {"agent": "an agent", "method": "a method", "scenario": "a remediation scenario", "plan": "a plan"}
 
 

@@ -53,7 +53,7 @@ KINDS = {
     ),
     "redaction": ("opsassay.solvers.proxy.redaction:RedactionRules", "what `opsassay trace redact` takes out"),
 }
-"""Every kind of file that people write: the model that reads it, and what it is for."""
+"""Every kind of file that users write: its model ("module:Class"), and a description."""
 
 PARTS = {
     "diagnosis": "opsassay.evals.diagnosis.plan:IncidentPlan",
@@ -62,7 +62,7 @@ PARTS = {
     "finops": "opsassay.evals.cost.plan:CostPlan",
     "triage": "opsassay.evals.triage.plan:TriagePlan",
 }
-"""What a part of a plan is read as, by its domain."""
+"""The model of a plan's part, by its domain."""
 
 
 @click.command("schema")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class _Search(NamedTuple):
-    """One search: its *hunt*, what candidates are made of, what a model is asked, and candidates that come first."""
+    """One search: its *hunt*, the blocks of candidates, the task text for a model, and candidates to try first."""
 
     hunt: Hunt
     library: Sequence[Block]

@@ -30,7 +30,7 @@ def slug(name: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class StoredRun:
-    """An attempt in its *folder* of the store named *store*; *gone*: it is recorded as running, but its process has ended."""
+    """An attempt in its *folder* of the store named *store*; *gone*: recorded as running, but its process has ended."""
 
     store: str
     root: Path

@@ -72,9 +72,9 @@ def _key_as_is(state: Shown, key: str) -> str:
 class PageKind:
     """A kind of page: *find* returns the object of a key in the URL, *view* the data for *template*, *title* its heading.
 
-    *find* and *view* return None if there is no such page; *view* raises OpsAssayError if it cannot be made. *key* describes
-    the key, *filters* are the allowed ones. *live*: only a server has the page, never the files. *paged*: its rows are
-    split into pages.
+    *find* and *view* return None if there is no such page; *view* raises OpsAssayError if it cannot be made. *key*
+    describes the key, *filters* are the allowed ones. *live*: only a server has the page, never the files. *paged*: its
+    rows are split into pages.
     """
 
     about: str

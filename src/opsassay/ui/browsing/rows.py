@@ -25,8 +25,8 @@ ROWS = 50
 class Shown:
     """The data that pages are made from: the current *catalogue* and the stored *verdicts*.
 
-    *cases* is the tree with incidents and truth, None for the runs' own stores. *live*: a server answers; *allow_run*: it may
-    end jobs; *systems* are recordings of running systems.
+    *cases* is the tree with incidents and truth, None for the runs' own stores. *live*: a server answers; *allow_run*: it
+    may end jobs; *systems* are recordings of running systems.
     """
 
     catalogue: Catalogue

@@ -58,7 +58,7 @@ class SystemWatch:
 
 
 class SystemWatches:
-    """The recordings of running systems of *substrate*, each started at the first request; thread-safe, closed at the end."""
+    """The recordings of running systems of *substrate*, each started at the first request; thread-safe."""
 
     def __init__(self, substrate: Substrate) -> None:
         self._substrate, self._lock = substrate, threading.Lock()

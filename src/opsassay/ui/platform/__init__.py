@@ -1,1 +1,1 @@
-"""The pages of the platform, over what its server tells them."""
+"""The pages of the platform, over the data of its server."""

@@ -1,4 +1,4 @@
-"""Pages for users who are signed in: their agents and benchmarks, and the users of the platform for an admin."""
+"""Pages for signed-in users: their agents and benchmarks; for admins also the users of the platform."""
 
 from __future__ import annotations
 

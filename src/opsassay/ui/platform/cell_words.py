@@ -1,4 +1,4 @@
-"""What people read of a benchmark: words for its state and for those of a task and of its agent, and why a task failed."""
+"""Texts of a benchmark: its state, the states of a task and of its agent, and why a task failed."""
 
 from __future__ import annotations
 

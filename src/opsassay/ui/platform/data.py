@@ -1,4 +1,4 @@
-"""PlatformData: what the pages of the platform ask its server for, and do through it."""
+"""PlatformData: the data that the pages of the platform read from its server, and the changes that they request."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class TaskSetLeaderboard:
-    """The *board* of a task set, or of its tasks of one level.
+    """The leaderboard (*board*) of a task set, or of its tasks of one level.
 
-    *agents* are the registered ones behind each solver, *levels* those that its tasks have, and *level_of* of each task.
+    *agents* are the registered agents by solver, *levels* the levels of the tasks, *level_of* the level of each task.
     """
 
     board: Leaderboard
@@ -41,9 +41,9 @@ class Visitor(Protocol):
 
 
 class PlatformData(Protocol):
-    """What one request may read and change; methods raise OpsAssayError, and show a user nothing of another one.
+    """What one request may read and change; methods raise OpsAssayError, and show a user only their own data.
 
-    A *visitor* is one that `visitor` returned.
+    A *visitor* argument is a result of `visitor`.
     """
 
     def visitor(self, token: str) -> Visitor | None:
@@ -103,11 +103,10 @@ class PlatformData(Protocol):
 
 @dataclass(frozen=True)
 class PlatformAccess:
-    """How pages reach the platform: *reading* and *writing* open it for one request, *status_of* is that of an error.
+    """How pages reach the platform: *reading* and *writing* open its data for one request.
 
-    *said* is what of an error may be shown, *most_bytes* the largest upload.
-
-    *roles* and *levels* are what the forms offer; a level has a word for its tasks.
+    *status_of* returns the HTTP status of an error, *said* the text that may be shown of it; *most_bytes* is the largest
+    upload. *roles* and *levels* are the choices of forms, each level with its description.
     """
 
     reading: Callable[[], AbstractContextManager[PlatformData]]
@@ -121,7 +120,7 @@ class PlatformAccess:
 
 @dataclass(frozen=True)
 class PlatformRequest:
-    """One request for a page: the platform, the user if one is signed in, parts of the path, query, and whole *address*."""
+    """One request for a page: platform, signed-in user or None, path parameters, query, and the URL from its path on."""
 
     access: PlatformAccess
     data: PlatformData

@@ -1,4 +1,4 @@
-"""What a page of the platform sends: the fields of a form, and the files that are uploaded with it."""
+"""Parses the forms that pages of the platform send: fields and uploaded files."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from urllib.parse import parse_qs
 from opsassay.core.errors import UserError
 
 FIELDS = 200
-"""Fields of one form, at most."""
+"""Most fields of one form."""
 MULTIPART = "multipart/form-data"
 
 
 @dataclass(frozen=True)
 class SentForm:
-    """A form as it was sent: the values of each field by its name, and the content of each file."""
+    """A received form: the values of each field by its name, and the content of each file."""
 
     fields: Mapping[str, list[str]] = field(default_factory=dict)
     files: Mapping[str, bytes] = field(default_factory=dict)

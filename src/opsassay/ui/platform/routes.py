@@ -1,4 +1,4 @@
-"""Routes of the platform: a table of its pages, with the JSON of those for everybody, and the forms on them."""
+"""Routes of the platform: its pages, the JSON of public pages, and its forms."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ View = dict[str, Any]
 
 @dataclass(frozen=True)
 class PlatformPage:
-    """The pages at *path*: *make* returns what *template* shows, and under ``item`` what the page is as JSON.
+    """The pages at *path*: *make* returns the data for *template*, with the page's JSON under ``item``.
 
-    Those *for_owners* need a user who is signed in; those that are *live* are renewed when something happens.
+    Pages *for_owners* need a signed-in user; *live* pages reload after events.
     """
 
     path: str
@@ -102,7 +102,7 @@ def _make_endpoint(access: PlatformAccess, page: PlatformPage, answer: Answer) -
     """Return the endpoint of *page*, whose response *answer* makes; it redirects to /login if a sign-in is needed."""
 
     def work(request: Request) -> Response:
-        """Make the answer, in a thread."""
+        """Make the response; runs in a thread."""
         with access.reading() as data:
             asked = _platform_request(access, data, request)
             if page.for_owners and asked.visitor is None:
@@ -110,7 +110,7 @@ def _make_endpoint(access: PlatformAccess, page: PlatformPage, answer: Answer) -
             return answer(page, asked)
 
     async def endpoint(request: Request) -> Response:
-        """Answer, an error as a page."""
+        """Return the response, or an error page."""
         try:
             return await run_in_threadpool(work, request)
         except OpsAssayError as error:
@@ -178,7 +178,7 @@ def _form_endpoint(access: PlatformAccess, work: Work, *, for_owners: bool = Tru
     """Return an endpoint that calls *work* with a form of this server; with *for_owners* only for signed-in users."""
 
     def answer_form(request: Request, form: SentForm) -> Response:
-        """Carry out the form, in a thread; forms for owners ask for a login first."""
+        """Carry out the form; runs in a thread; redirects to the sign-in page if that is needed."""
         with (access.writing if for_owners else access.reading)() as data:
             asked = _platform_request(access, data, request)
             if for_owners and asked.visitor is None:
@@ -186,12 +186,12 @@ def _form_endpoint(access: PlatformAccess, work: Work, *, for_owners: bool = Tru
             return work(asked, form)
 
     def is_known(request: Request) -> bool:
-        """Whether the request is that of somebody who has signed in."""
+        """Return whether the request has a signed-in user."""
         with access.reading() as data:
             return _platform_request(access, data, request).visitor is not None
 
     async def endpoint(request: Request) -> Response:
-        """Answer a form that a page of this server sent; the cookie is Secure under https."""
+        """Answer a form from a page of this server, 403 for others; under https its cookie is Secure."""
         origin, host = request.headers.get("origin"), request.headers.get("host", "")
         if origin not in (None, f"http://{host}", f"https://{host}"):
             return error_page(403, "Only pages of this server may send something to it.")

@@ -1,7 +1,7 @@
-"""Pages of leaderboards: the runs behind the numbers, a run with its evidence, the tasks, and two agents compared.
+"""Pages of leaderboards: their runs, a run with its evidence, the tasks, and a comparison of two agents.
 
-Everybody who reaches the server may read them. Of a run they show how it ended, its grades and the digest of its folder;
-its answer and its steps lie in the folder, for the operator of the platform.
+They are public. Of a run they show outcome, grades and the digest of its folder; the answer and the steps in the folder
+are for the operator of the platform only.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from opsassay.ui.platform.data import PlatformRequest, TaskSetLeaderboard
 
 View = dict[str, Any]
 ROWS = 100
-"""Runs on a page."""
+"""Runs per page."""
 OUTCOMES = {"succeeded": "succeeded", "not": "did not succeed", "failed": "failed"}
 FEW = 3
 SELF_HOSTED = "/self-hosted"
-"""Where, below a leaderboard, that of the agents is that run where their owners like."""
+"""URL part, below a leaderboard, of the leaderboard of agents that their owners run."""
 
 
 def home_view(request: PlatformRequest) -> View:
