@@ -1,4 +1,4 @@
-"""Tables as text: as a grid, as a compact table, or stacked row by row, the first of these that fits without broken words."""
+"""Tables as text: as a grid, as a compact table, or stacked row by row, the first that fits without broken words."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The platform: one leaderboard for many agents over many machines. Folders are the truth, the database their index."""
+"""The platform: leaderboards of many agents over many machines. Folders store its data, a database indexes them."""

@@ -1,6 +1,6 @@
-"""Who may do what: users with a role and a token, of which the database has the hash alone.
+"""Users with a role and a token, of which the database has the hash, and the tokens of single entries.
 
-Tokens for one entry alone: they follow from the platform's key, so that nothing has to be kept of them.
+Tokens of entries are derived from the platform's key and not stored.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ PREFIX = "ops_"
 ROLES = ("admin", "owner", "author", "runner")
 """admin: everything; owner: own agents and their benchmarks; author: own task sets; runner: cells and their results."""
 MOST_UPLOADS = 100
-"""Of one user: agents that are handed in, and versions of task sets."""
+"""Most uploads per user, of agents and of versions of task sets each."""
 
 
 class ForbiddenError(OpsAssayError):
-    """Who asks may not have this; nothing is said of whether it is there."""
+    """The user may not have the object; the message does not tell whether it exists."""
 
 
 @dataclass(frozen=True)
 class User:
-    """Who asks."""
+    """The user of a request."""
 
     id: str
     name: str
@@ -44,11 +44,11 @@ class User:
             raise ForbiddenError(f"This needs a token of the role {' or '.join(roles) or 'admin'}.")
 
     def owns(self, owner_id: str) -> bool:
-        """Return whether this user is the owner *owner_id* or an admin, and so may see what that owner has."""
+        """Return whether this user is *owner_id* or an admin, and so may see that owner's objects."""
         return self.role == "admin" or self.id == owner_id
 
     def require_uploads_left(self, count: int, what: str) -> None:
-        """Raise UserError when this user, unless an admin, has used up the uploads of *what* (*count* so far)."""
+        """Raise UserError when this user is no admin and *count* uploads of *what* (a plural noun) reach the limit."""
         if self.role != "admin" and count >= MOST_UPLOADS:
             raise UserError(
                 f"You have handed in {count} {what}, which are all that an owner may, for they are kept; use those, or "

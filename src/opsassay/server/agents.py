@@ -1,4 +1,4 @@
-"""Agents that are graded: built-in ones by name, bundles in our seal, and such as run where their owner likes."""
+"""Registered agents: built-in ones by name, uploaded bundles run in the sandbox, and self-hosted ones."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from opsassay.solvers.agents.limits import Limits
 AGENT_YAML = "agent.yaml"
 _FOLDER = "agents"
 LEVELS: Mapping[str, str] = {"any": "all", **LEVEL_OF}
-"""Which tasks an agent of each level is given."""
+"""The tasks for an agent of each level, as a word."""
 
 
 def _require_domain(name: str) -> str:

@@ -1,6 +1,6 @@
-"""How the platform answers: one list of operations, each with who may call it, what it takes and what it returns.
+"""The HTTP API of the platform: its operations, each with allowed roles, body and response.
 
-The same list makes the routes and the OpenAPI description, so that neither can have what the other has not.
+The routes and the OpenAPI description are made from the same list of operations.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 @dataclass(frozen=True)
 class Call:
-    """One call of an operation: who asks, the parts of the path, the query, and the body as it was declared."""
+    """One call of an operation: the user, path parameters, query, and the body in its declared form."""
 
     platform: Platform
     connection: Connection
@@ -56,10 +56,10 @@ class Call:
 
 @dataclass(frozen=True)
 class ApiOperation:
-    """One operation: *roles* may call it (none: every token; None: nobody needs one), *form* is the model of its body.
+    """One operation: *roles* may call it (() any token; None everybody), *form* is the model of its body.
 
-    *raw* bodies are handed over as bytes; who asks more often than *most_per_s* is given the last answer again. *work*
-    runs in a thread, in a transaction that its return commits.
+    *raw* bodies are passed as bytes; a token that calls more often than *most_per_s* gets the last response again. *work*
+    runs in a thread, in a transaction that is committed when it returns.
     """
 
     method: str
@@ -75,7 +75,7 @@ class ApiOperation:
 
 
 class BodyError(Exception):
-    """A request that is refused with a *status* before anything is done."""
+    """A request that is refused with the HTTP *status* before its operation runs."""
 
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)
@@ -83,7 +83,7 @@ class BodyError(Exception):
 
 
 class RecentAnswers:
-    """The last answer to each token and address, given again to a token that asks more than *most* times in a second."""
+    """The last response to each token and address, repeated to a token that asks more than *most* times a second."""
 
     def __init__(self, most: int) -> None:
         self._most, self._second = most, 0

@@ -1,4 +1,4 @@
-"""What was uploaded, by its content: a file is named by its SHA-256 and never changes; and the digest of a run's folder."""
+"""Uploads, stored under their SHA-256 and immutable; also the digest of a run's folder."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from opsassay.telemetry.content import whole_file, whole_folder
 from opsassay.telemetry.tars import open_tar, plain_members
 
 MOST_BYTES = 50 * 2**20
-"""Of one upload, as it is and as it is expanded."""
+"""Most bytes of one upload, and of its expanded content."""
 MOST_FILES = 500
 
 
 class Artefacts:
-    """Where uploads are kept: a folder of this machine, or what fsspec reaches by a URL, such as ``s3://BUCKET/PREFIX``.
+    """The store of uploads: a folder of this machine, or a URL for fsspec, such as ``s3://BUCKET/PREFIX``.
 
-    The extra ``artefacts`` brings fsspec and S3; credentials and the address of an own S3 are what its client reads:
-    ``AWS_ACCESS_KEY_ID``, ``AWS_SECRET_ACCESS_KEY``, ``AWS_ENDPOINT_URL``. Raises UserError for a URL that cannot be used.
+    The extra ``artefacts`` installs fsspec and S3; the S3 client reads credentials and endpoint from ``AWS_ACCESS_KEY_ID``,
+    ``AWS_SECRET_ACCESS_KEY``, ``AWS_ENDPOINT_URL``. Raises UserError for a URL that cannot be used.
     """
 
     def __init__(self, place: Path | str) -> None:

@@ -1,4 +1,4 @@
-"""Benchmarks: an agent on a frozen task set, as cells that workers take, each to one result."""
+"""Benchmarks: an agent on a frozen task set, split into cells (one task and seed each) that workers run."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from opsassay.server.task_info import LEVEL_OF, is_for, keep_heads
 from opsassay.server.task_sets import TaskSet, baselines_of, jobs_of, load_task_set
 
 HEARTBEAT_S, GONE_S = 5.0, 15.0
-"""How often a worker says that it has a cell, and after how long without that another may take it."""
+"""Seconds between heartbeats of a worker on its cell, and without one before another worker may take the cell."""
 MOST_CELLS = 20_000
 MOST_OPEN = 10
-"""Cells and benchmarks of one owner that are not at an end; whoever runs the platform may have more."""
+"""Most cells (MOST_CELLS) and benchmarks of one owner that have not ended; admins may have more."""
 _ASKING_LOCK = 0x0A55A904
 
 
@@ -41,7 +41,7 @@ class HeldError(OpsAssayError):
 
 @dataclass(frozen=True)
 class Platform:
-    """What the parts of the platform share: the folder *state*, the database, the key that signs events, the artefacts."""
+    """The shared parts of the platform: the folder *state*, the database, the key that signs events, the uploads."""
 
     state: Path
     engine: Engine
@@ -59,7 +59,7 @@ class Platform:
 
     @contextmanager
     def asking(self) -> Iterator[Connection]:
-        """Yield a connection as `writing`, to one caller at a time, so that a free name can be checked and taken."""
+        """Yield a connection as `writing`, to one caller at a time, so that a name can be checked and taken atomically."""
         with self.writing() as connection:
             connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _ASKING_LOCK})
             yield connection
@@ -208,7 +208,7 @@ def _make_cell_row(benchmark: str, job: PlannedRun, now: int) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class FrozenBenchmark:
-    """What a benchmark asks: its *task_set*, its jobs by the hashes of their cells; a *hosted* agent runs elsewhere."""
+    """The content of a benchmark: its *task_set*, its jobs by hash of their cell; *hosted*: the agent is self-hosted."""
 
     task_set: str
     hosted: bool

@@ -1,4 +1,4 @@
-"""A client of the platform for agents that run where their owner likes; it needs the standard library alone.
+"""A client of the platform for self-hosted agents; it needs the standard library only.
 
 ::
 
@@ -24,7 +24,7 @@ TRIES = 30
 
 
 class PlatformError(RuntimeError):
-    """The platform refused; *status* is the code of its answer."""
+    """The platform refused a request with the HTTP *status*, 0 if it cannot be reached."""
 
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)
@@ -32,7 +32,7 @@ class PlatformError(RuntimeError):
 
 
 class PlatformClient:
-    """A platform at the address *server*, asked with *token*; one that is being started again is asked *tries* times."""
+    """A client of the platform at *server* with *token*; an unreachable platform is tried *tries* times."""
 
     def __init__(self, server: str, token: str, tries: int = TRIES) -> None:
         self.server, self._token, self._tries = server.rstrip("/"), token, tries
@@ -81,7 +81,7 @@ class PlatformClient:
 
 
 class PlatformEntry:
-    """One task that is ready for its agent: what it is asked, and its tools."""
+    """One task that is ready for its agent: its prompt, and its tools."""
 
     def __init__(self, platform: PlatformClient, entry: Mapping[str, Any]) -> None:
         self._platform, self._calls = platform, 0

@@ -1,6 +1,6 @@
-"""The platform's database: an engine by URL, its tables at the present version, and one server at a time.
+"""The platform's database: its tables, migration, and a lock for a single server.
 
-The tables of the platform's database. Times are nanoseconds of UTC; what has no columns of its own is JSON.
+Times are nanoseconds of UTC; data without columns of its own is JSON.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from opsassay.core.errors import OperationError, UserError
 
 _SERVER_LOCK, _MIGRATION_LOCK = 0x0A55A902, 0x0A55A903
 OLDEST = 13
-"""The oldest major version of PostgreSQL that the queue works with."""
+"""The oldest supported major version of PostgreSQL."""
 
 
 def engine_of(url: str, connections: int = 8) -> Engine:
@@ -185,10 +185,10 @@ RESULTS = Table(
     Column("ended_ns", BigInteger, nullable=False),
     Column("record", Text),
 )  # fmt: skip
-"""One row per cell and never two: the key is what keeps a cell from being scored twice.
+"""One row per cell: the primary key prevents a second score.
 
-*record* is the run.json that leaderboards are made from, so that they open no run's folder; rows from before the
-column have none.
+*record* is the run.json from which leaderboards are made without opening the run's folder; NULL in rows from before the
+column existed.
 """
 
 REPORTS = Table(
@@ -199,7 +199,7 @@ REPORTS = Table(
     Column("artefact", String(64)),
     Column("created_ns", BigInteger, nullable=False),
 )  # fmt: skip
-"""What agents' owners say of themselves: shown, marked, never ranked."""
+"""Results that owners report of their agents: shown, marked, never ranked."""
 
 EVENTS = Table(
     "events", METADATA,

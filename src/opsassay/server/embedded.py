@@ -1,4 +1,4 @@
-"""A PostgreSQL of the platform's own: one folder, one password, loopback only; it ends with the server."""
+"""The platform's own PostgreSQL: one folder, one password, loopback only; it ends with the server."""
 
 from __future__ import annotations
 

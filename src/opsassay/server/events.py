@@ -1,9 +1,7 @@
-"""What happened, in an order that nobody can change afterwards: each event has the hash of the one before and a signature.
+"""The log of events, a hash chain: each event has the hash of its predecessor and a signature; also its verification.
 
-The key is ed25519; its public half is published at ``/api/events/key``, so that whoever keeps a copy of the chain's end can
-tell later that nothing before it was changed.
-
-Checking a copy of the chain of events, by anybody who has it and the public key.
+The ed25519 public key is at ``/api/events/key``; with a copy of the chain's last hash, anybody can later verify that no
+earlier event was changed.
 """
 
 from __future__ import annotations
@@ -27,14 +25,14 @@ from opsassay.core.schema.json_lines import whole_lines
 from opsassay.server.database import EVENTS
 
 FIRST = "0" * 64
-"""What stands for the hash before the first event."""
+"""The predecessor's hash of the first event."""
 _LOCK = 0x0A55A901
 KEY_FILE = "events.key"
 
 
 @dataclass(frozen=True)
 class Signer:
-    """The private key of a platform."""
+    """The private key with which a platform signs events."""
 
     key: Ed25519PrivateKey
 
@@ -58,7 +56,7 @@ class Signer:
 
 @dataclass(frozen=True)
 class ChainReport:
-    """What verifying found: how many *events*, the *end* of the chain, and what is wrong with the first bad one."""
+    """The result of a verification: number of good *events*, the last good hash (*end*), and the first *problem*."""
 
     events: int
     end: str
@@ -67,10 +65,9 @@ class ChainReport:
 
 @contextmanager
 def chained(connection: Connection, signer: Signer) -> Iterator[None]:
-    """Append the events that the block gave to `append` to the signed chain, at its end and before the commit.
+    """Append the events that the block passes to `append` to the signed chain, at its end and before the commit.
 
-    One transaction at a time writes the chain, until its commit. Its lock is taken last, so that it is held briefly and
-    cannot deadlock.
+    The chain's lock is taken last and held until the commit, so that it is held briefly and cannot deadlock.
     """
     pending: list[tuple[str, str, str]] = []
     connection.execution_options(opsassay_events=pending)

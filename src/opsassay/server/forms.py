@@ -1,4 +1,4 @@
-"""What operations take: the bodies of requests, which pages send as forms too."""
+"""The request bodies of operations, which pages send as forms too."""
 
 from __future__ import annotations
 

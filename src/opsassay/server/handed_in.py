@@ -1,7 +1,6 @@
-"""Task sets that authors hand in: a tar with task_set.yaml at its top, checked, and bound by a commitment.
+"""Task sets that authors upload: a tar with task_set.yaml at its top, checked, and bound by a published commitment.
 
-Nothing of an upload is shown before the set is closed; then everybody may have it, and compare it with the commitment that
-was published when it was handed in.
+The upload is secret until the set is closed; then everybody may download it and compare it with the commitment.
 """
 
 from __future__ import annotations

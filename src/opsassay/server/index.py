@@ -1,6 +1,6 @@
-"""Folders are the truth and the database an index: what is in no run's folder is a line of ``STATE/index.jsonl``.
+"""The file ``STATE/index.jsonl`` with the database rows that no run folder contains, to rebuild the database.
 
-`rebuild` makes an empty database from both: users, agents, benchmarks and cells from the notes, results from the runs.
+`rebuild` fills an empty database: users, agents, benchmarks and cells from this file, results from run folders.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""ITBench's words for what the platform does, below /itbench: agents that speak to its leaderboard speak to this one.
+"""ITBench's leaderboard API below /itbench, over this platform: agents for ITBench's leaderboard work here.
 
-Endpoints and bodies are those that the agent harness of ITBench calls; the names of its paper (B.3, C.3) stand behind each.
-It shows one token for everything, and takes a task when it sees it Ready: a bundle is one of our entries.
+Endpoints and bodies are those that ITBench's agent harness calls, with the names of its paper (B.3, C.3) in parentheses.
+One token is for everything, and an agent takes a bundle when it is Ready; a bundle is an entry of this platform.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ ENROLL = f"{ROOT}/enroll"
 FILE = f"{ROOT}/benchmarks/{{benchmark}}/file"
 ENDED = ("Finished", "Error", "TimedOut")
 ITBENCH: list[ApiOperation] = []
-"""Its operations; their bodies may hold keys that nothing here needs."""
+"""The operations; unknown keys in their bodies are ignored."""
 _PHASES = {"STARTED": "Executing", "FINISH": "Finished", "TimedOut": "Error"}
-"""The paper's words for phases of an agent, and what a harness says when its own time is up."""
+"""Agent states by the paper's names of phases, and by the harness's name for its own timeout."""
 View = dict[str, Any]
 
 

@@ -1,4 +1,4 @@
-"""Processes beside the server: one that something ends is started again, or, when that does not help, the server ends."""
+"""Keeps processes of the server running: one that ends is restarted; after too many restarts the server ends."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from opsassay.core.errors import StartError
 
 LOOK_S = 0.3
 MOST_STARTS, WITHIN_S = 5, 60.0
-"""A process that is started again more often than this within that time is given up."""
+"""A process that is restarted more often than this within `WITHIN_S` seconds is given up."""
 Start = Callable[[], "subprocess.Popen[bytes]"]
 
 
 @dataclass
 class Restarter:
-    """Starts processes again; *say* hears what ended, and *give_up* is done when one cannot be kept."""
+    """Restarts processes; *say* is called with a message when one ends, *give_up* when restarts do not help."""
 
     say: Callable[[str], None]
     give_up: Callable[[], None] = lambda: None

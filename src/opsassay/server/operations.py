@@ -1,4 +1,4 @@
-"""What can be asked of the platform over HTTP: agents and benchmarks of their owners, cells of runners, events, boards."""
+"""The operations of the HTTP API: users, task sets, agents, benchmarks, entries, reports and events."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from opsassay.server.task_sets import TaskSet, load_task_set, task_set_names
 
 Work = Callable[[Call], Any]
 MANIFEST_PER_S = 50
-"""How often in a second what an agent has to do is looked up; who asks more often gets the last answer again."""
+"""Manifests per second that are looked up for a token; further requests get the last response."""
 ACCESS_STATES = ("FaultInjected", "Ready", "Evaluating")
-"""States of a bundle in which its entry can be worked on."""
+"""States of a bundle in which an agent can work on its entry."""
 OPERATIONS: list[ApiOperation] = []
 """Every operation, in the order of this file; its summary is the docstring of its function."""
 _LIMIT = {"limit": "how many at most"}

@@ -1,4 +1,4 @@
-"""What the pages of the platform are made of, read from its database and its folder; the pages are `ui/platform/`."""
+"""The data of the platform's pages (`ui/platform/`), read from its database and its folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a live run writes down of its phases: it reaches its bundle when it happens, not all at once at the end."""
+"""Moves the cell of a live run through its states while the run records its phases."""
 
 from __future__ import annotations
 
@@ -27,16 +27,19 @@ STATE_AFTER: Mapping[PhaseName, str] = {
     "agent_ended": "Evaluating",
     "ended": "Terminating",
 }
-"""Deployment and warm-up are Provisioning; what breaks and is waited for FaultInjecting; what the verifiers look at after
-the agent Evaluating; the removal of the system Terminating."""
+"""The bundle's state after each recorded phase of a run.
+
+Deployment and warm-up are Provisioning; injecting and waiting for the fault FaultInjecting; the verifiers' readings after
+the agent Evaluating; removal of the system Terminating.
+"""
 _ORDER = tuple(BUNDLE.following)
 
 
 @dataclass
 class PhaseReader:
-    """Brings the bundle of *cell*, which *worker* has, to where the latest attempt of the run *hash_* is.
+    """Moves the bundle of *cell*, held by *worker*, to the state of the latest attempt of the run *hash_*.
 
-    Of a *hosted* agent its relay says that it is let in. Attempts of before are none of this run's.
+    For a *hosted* (self-hosted) agent its relay reports Ready. Earlier attempts are ignored.
     """
 
     platform: Platform
@@ -82,7 +85,7 @@ class PhaseReader:
 
 
 class PhaseFollower(Background):
-    """Has *reader* look again and again while the block runs."""
+    """Background thread that calls *reader* every `LOOK_S` seconds during the block."""
 
     def __init__(self, reader: PhaseReader) -> None:
         super().__init__(f"phases-{reader.cell}")

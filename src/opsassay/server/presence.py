@@ -1,4 +1,4 @@
-"""Whether an agent that runs elsewhere is there: it asks for work again and again while it waits."""
+"""The presence of self-hosted agents: a waiting agent requests work repeatedly."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ from sqlalchemy import (
 from opsassay.server.database import AGENTS, BENCHMARKS, CELLS
 
 AWAY_S = 60.0
-"""After how long without a question for work an agent that runs elsewhere is away, and how long an entry that is ready
-waits for its agent to start: no worker waits longer."""
+"""Seconds without a request for work until a self-hosted agent is absent, and until an unstarted ready entry is dropped."""
 WAITED_FOR = ("Initializing", "Ready")
-"""States in which a worker has a cell and its agent has not started."""
+"""States of a cell's agent in which a worker waits for it to start."""
 NOW_NS = cast(extract("epoch", func.clock_timestamp()) * 1_000_000_000, BigInteger)
-"""Heartbeats are by the clock of the database: those of workers may disagree, or jump."""
+"""The time of the database's clock in ns; clocks of workers may disagree or jump."""
 
 
 def is_present() -> ColumnElement[bool]:

@@ -23,13 +23,15 @@ from opsassay.server.states import BUNDLE
 _log = Log(__name__)
 RUN_CELL = "opsassay.run_cell"
 STALLED_S = 20.0
-"""After how long without a heartbeat of its worker a job is given to another."""
+"""Seconds without a heartbeat of its worker after which a job is given to another."""
 SWEEP_S = 5.0
-"""How often a worker looks for jobs whose worker is gone."""
+"""Seconds between two searches for such jobs."""
 
 _FAIR = text(Path(__file__).with_name("fair_queue.sql").read_text(encoding="utf-8"))
-"""Start-time fair queueing (Goyal, Vin and Cheng 1997): the cells of an owner follow one another by one step of priority,
-from the step that is served now, so that who asks for few cells does not wait for all of who asked for many."""
+"""Start-time fair queueing (Goyal, Vin and Cheng 1997): one owner's cells get successively lower priority.
+
+The first gets the priority that is served now, so an owner with few cells does not wait for all cells of another.
+"""
 
 
 def queue_name(domain: str) -> str:
@@ -67,7 +69,7 @@ def defer_lost(url: str, connection: Connection) -> int:
 
 
 class _Connector(PsycopgConnector):
-    """A connector that says so when the connection that listens breaks, instead of making another."""
+    """A connector that raises when the listening connection breaks, instead of reconnecting."""
 
     async def _loop_notify(self, *arguments: Any, **keywords: Any) -> None:
         """Listen for new jobs; raise ConnectorException when the connection ends."""
@@ -83,10 +85,10 @@ def app_of(url: str) -> App:
 class QueueWorker(Worker):
     """procrastinate's worker that ends with ConnectorException as soon as any part of it loses the database.
 
-    The worker process then starts another one, which registers anew, so that jobs of the old one are given out again:
-    those that were taken while the answer was lost, and those whose end could not be written. procrastinate by itself
-    goes on without heartbeats and notifications: it watches its side tasks only until the first of them ends, and the
-    one of periodic jobs ends at once where there are none.
+    The worker process then starts another one, which registers anew, so that jobs of the old one are queued again: those
+    taken while the response was lost, and those whose end could not be stored. procrastinate itself would go on without
+    heartbeats and notifications: it watches its side tasks only until the first of them ends, and the one for periodic
+    jobs ends at once without such jobs.
     """
 
     _lost: ConnectorException | None = None

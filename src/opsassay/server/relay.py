@@ -1,7 +1,7 @@
-"""Stands in for an agent that runs elsewhere: hands the prompt to the platform, and calls of tools from there to the tools.
+"""The program that runs in place of a self-hosted agent: it passes the prompt to the platform and tool calls to the tools.
 
-``python relay.py PROMPT SOCKET``, started by a worker; it imports the standard library only. What it is to relay, the
-worker holds ready in its memory, as an open file called `NOTE`: workers may share every folder, and be process 1 each.
+``python relay.py PROMPT SOCKET``, started by a worker; it imports the standard library only. The worker provides entry id
+and token in an open file in memory, named `NOTE`, since workers may share every folder and each be process 1.
 """
 
 import json
@@ -19,7 +19,7 @@ NOTE = "opsassay-relay"
 WAIT_S = 20
 TRIES = 60
 SILENT_S = 300.0
-"""How long an agent that has started may say nothing: one that has gone ends its run then, not at the limit of time."""
+"""Seconds without a message from a started agent after which its run ends."""
 
 
 def main(arguments: list[str]) -> int:

@@ -1,7 +1,7 @@
-"""Calls between an agent that runs elsewhere and the tools of its run: kept here while they are under way.
+"""Passes MCP messages between a self-hosted agent and the tools of its run, in memory.
 
-The agent posts a message of MCP and waits for its answer; the relay beside the tools asks for the next message. A server
-that is started again has lost no result: both sides ask again.
+The agent posts a message and waits for the response; the relay of the run asks for the next message. After a restart of
+the server both sides ask again, so no result is lost.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MOST_WAITING = 100
 
 @dataclass
 class _Line:
-    """What waits for one entry."""
+    """The pending messages of one entry."""
 
     messages: asyncio.Queue[tuple[str, Any]] = field(default_factory=lambda: asyncio.Queue(MOST_WAITING))
     answers: dict[str, asyncio.Future[Any]] = field(default_factory=dict)
@@ -26,7 +26,7 @@ class _Line:
 
 
 class Switchboard:
-    """The lines of all entries that are open now."""
+    """The pending messages of all open entries."""
 
     def __init__(self) -> None:
         self._lines: dict[str, _Line] = {}

@@ -1,4 +1,4 @@
-"""The platform as processes: a server with its database and workers, and workers elsewhere."""
+"""The processes of the platform: a server with its database and workers, and separate workers."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ from opsassay.ui.loopback import bound
 HOSTS = ("127.0.0.1", "localhost", "[::1]")
 ADMIN = "admin"
 ENDS_WITH = "OPSASSAY_ENDS_WITH"
-"""Names the process that a worker ends with."""
+"""Environment variable with the pid of the server with which a worker ends."""
 WORKERS_END_S = 70.0
 
 
 @dataclass(frozen=True)
 class ServeSettings:
-    """How the server is run; *database* None for one of its own, *say* hears what a person has to know.
+    """The settings of the server; *database* None starts its own PostgreSQL, *say* prints messages for the operator.
 
-    *artefacts* is the URL of an object store for uploads, None for the folder. With a *command* it serves for as long as
-    that runs, which finds OPSASSAY_SERVER, OPSASSAY_DATABASE, OPSASSAY_EVENTS_KEY and, at the first start, OPSASSAY_TOKEN
-    among its variables.
+    *artefacts* is the URL of an object store for uploads, None for the folder. With a *command* the server runs as long as
+    the command, whose environment has OPSASSAY_SERVER, OPSASSAY_DATABASE, OPSASSAY_EVENTS_KEY and, at the first start,
+    OPSASSAY_TOKEN.
     """
 
     state: Path
@@ -70,7 +70,7 @@ class ServeSettings:
 
 @dataclass(frozen=True)
 class WorkSettings:
-    """How a worker is run; without *domains* it takes cells of all."""
+    """The settings of a worker; () for *domains* takes cells of all domains."""
 
     state: Path
     database: str

@@ -1,4 +1,4 @@
-"""The application: operations, calls of tools, what goes on now, leaderboards and pages, behind one list of headers."""
+"""The web application of the platform: API, relaying of tool calls, live events, leaderboards and pages."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ NO_DATABASE = (OperationalError, NoConnectionError)
 
 
 class News:
-    """Who waits for events: one look at the database for all of them."""
+    """Notifies waiting callers of new events, with one poll of the database for all of them."""
 
     def __init__(self, platform: Platform) -> None:
         self._platform, self._changed, self.last = platform, asyncio.Condition(), 0
@@ -193,7 +193,7 @@ def _read_agent_state(platform: Platform, cell: str) -> str:
 
 
 class _Relaying:
-    """The endpoints between an agent that runs elsewhere and its relay."""
+    """The endpoints between a self-hosted agent and its relay."""
 
     def __init__(self, platform: Platform, lines: Switchboard) -> None:
         self._platform, self._lines = platform, lines

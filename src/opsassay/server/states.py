@@ -1,4 +1,4 @@
-"""The life of a benchmark, of a task's bundle and of an agent in it, as tables: what may follow what, and for how long.
+"""State machines of a benchmark, of a task's bundle and of its agent: allowed transitions and timeouts.
 
 The states and their names are ITBench's (B.3, BoardFigure 7). Every change of state goes through `check`.
 """
@@ -15,14 +15,14 @@ HOUR_S = 3600.0
 
 
 class TransitionError(UserError):
-    """A state that may not follow the present one."""
+    """A state that may not follow the present one, or does not exist."""
 
 
 @dataclass(frozen=True)
 class StateMachine:
-    """States of one *subject*: *following* maps each to those that may come next, *timeouts* to the longest it may last.
+    """States of a *subject*: *following* maps each to the states that may follow, *timeouts* to its longest duration (s).
 
-    A state that outlasts its timeout (seconds) becomes *expired*; None is for states that may last for ever.
+    A state that outlasts its timeout becomes *expired*; a timeout of None is none.
     """
 
     subject: str
@@ -33,7 +33,7 @@ class StateMachine:
 
     @property
     def ends(self) -> tuple[str, ...]:
-        """The states that no state follows."""
+        """The states that no other state follows."""
         return tuple(state for state, after in self.following.items() if not after)
 
     def check(self, present: str, desired: str) -> bool:
@@ -62,7 +62,7 @@ def _machine(subject: str, expired: str = "Error") -> StateMachine:
 _ROWS = packaged_yaml(__package__, "states.yaml")
 BENCHMARK = _machine("benchmark")
 BUNDLE = _machine("bundle")
-"""A bundle goes back to NotStarted when its worker is gone: what was begun is begun anew by another."""
+"""A bundle returns to NotStarted when its worker is gone; another worker starts it anew."""
 AGENT = _machine("agent", expired="TimedOut")
 
 MACHINES = {machine.subject: machine for machine in (BENCHMARK, BUNDLE, AGENT)}

@@ -1,6 +1,6 @@
-"""The heads of tasks that were asked for, kept in the folder ``STATE/tasks``: how hard each is, and what it is called.
+"""Descriptions of requested tasks (name, class, level, complexity), stored in the folder ``STATE/tasks``.
 
-Class, description and complexity are for whoever runs the platform: an agent may hear neither of them.
+Class, description and complexity are for the platform's operator only, not for agents.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from opsassay.core.schema.task import Task
 
 FOLDER = "tasks"
 LEVEL_OF: Mapping[str, str] = {"beginner": "easy", "intermediate": "medium", "expert": "hard"}
-"""Which tasks an agent of a level is given (Table 8 of ITBench); those of no known level are for all."""
+"""The task level for an agent of each level (Table 8 of ITBench); tasks without a level are for all agents."""
 
 
 def keep_heads(state: Path, tasks: Iterable[Task]) -> None:

@@ -1,4 +1,4 @@
-"""Task sets: what agents are asked, as files in ``STATE/task_sets/``: a part of a plan without agents, of one domain.
+"""Task sets, as files in ``STATE/task_sets/``: each has the plan part of one domain, without agents.
 
 ::
 
@@ -7,8 +7,8 @@
     baselines: [constant, chance]
     part: {tasks: [insight, anomaly], repeats: 2}
 
-Files that the part names lie beside it, or in the upload that it was handed in as (`handed_in.py`). What a benchmark asks
-is frozen by the digests of its tasks when it is asked for.
+Files that the part names are in the same folder, or in the upload of the set (`handed_in.py`). A requested benchmark
+freezes the tasks by their digests.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ USUAL_BASELINES: Mapping[str, tuple[str, ...]] = {
     "finops": ("constant", "chance"),
     "triage": ("by-time", "by-calls"),
 }
-"""Baselines on the leaderboards of a domain when a task set names none: what no skill looks like there."""
+"""The baselines on a domain's leaderboards for a task set that names none."""
 
 
 class Choice(Written):

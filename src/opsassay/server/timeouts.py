@@ -1,4 +1,4 @@
-"""Every state has a timeout: what has lasted longer is expired, whoever was to change it."""
+"""Ends benchmarks, bundles and agents whose state has outlasted its timeout."""
 
 from __future__ import annotations
 

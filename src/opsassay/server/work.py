@@ -1,6 +1,6 @@
-"""A worker: takes cells of the queue, runs each as `opsassay run` would, and puts down what came of it.
+"""A worker: it takes cells from the queue, runs each as `opsassay run` would, and stores the results.
 
-Any number of workers, on any number of machines that share the folder of the platform's state, work on one database.
+Many workers, also on several machines that share the state folder, can work on one database.
 """
 
 from __future__ import annotations
@@ -60,21 +60,21 @@ T = TypeVar("T")
 
 KEPT_BENCHMARKS = 8
 MOST_TRIES = 5
-"""A cell that ends every worker that takes it is given up."""
+"""Most attempts at a cell, after which it ends with an error."""
 ALL_ENDED = "Every worker that took it ended before the run did."
 LOOK_S = 0.2
-"""How often is looked whether a run is to be ended."""
+"""Seconds between checks whether a run is to be ended."""
 ENDING_S = 60.0
-"""How long a worker that was asked to end waits for its runs."""
+"""Seconds that a stopping worker waits for its runs."""
 LEAVING_S = 3.0
-"""How long a worker whose runs have ended waits for the database to take it off the queue."""
+"""Seconds that a worker without runs waits for the database to remove it from the queue."""
 PATIENCE_S = 300.0
-"""How long a worker waits for a database that is being started again."""
+"""Seconds that a worker waits for a database that restarts."""
 
 
 @dataclass
 class _Hold:
-    """A cell in work: its *jobs*, whether they are to *ended*, and whether that is because the agent has *left*."""
+    """A cell in progress: its *jobs*, whether they must end (*ended*), and whether because the agent is absent (*left*)."""
 
     jobs: list[PlannedRun] = field(default_factory=list)
     ended: threading.Event = field(default_factory=threading.Event)
@@ -83,9 +83,9 @@ class _Hold:
 
 @dataclass
 class Worker:
-    """One process that runs cells; *server* is where agents that run elsewhere reach the platform.
+    """One process that runs cells; *server* is the URL at which self-hosted agents' relays reach the platform.
 
-    *lost_at* is the monotonic time at which the database went away; None while it answers.
+    *lost_at* is the monotonic time (s) since which the database does not answer; None while it answers.
     """
 
     platform: Platform

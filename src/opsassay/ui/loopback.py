@@ -41,7 +41,7 @@ _READING = ("GET", "HEAD")
 
 
 class LoopbackOnly:
-    """ASGI middleware that admits requests with *key* and a host name of this machine, bodies up to *largest_body* bytes."""
+    """ASGI middleware that admits requests with *key* and a host name of this machine, bodies to *largest_body* bytes."""
 
     def __init__(self, app: ASGIApp, key: str, largest_body: int = LARGEST_BODY) -> None:
         self._app, self._key, self._largest_body = app, key, largest_body

@@ -1,4 +1,4 @@
-"""What alembic runs: the migrations, on the connection that `database.migrate` hands over."""
+"""The alembic environment: it runs the migrations on the connection of `database.migrate`."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""core."""
+"""Parts of the testbed that all substrates share."""

@@ -1,4 +1,4 @@
-"""What an injection reports on its way, as JSON has it: one event a line, distinguished by ``event``."""
+"""The events that an injection reports, as JSON: one event per line, distinguished by ``event``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 
 
 class Origin(TypedDict):
-    """Which fault an event is about, and the service or host that it is aimed at."""
+    """The fault that an event is about, and its target service or host."""
 
     fault: str
     service: NotRequired[str]
@@ -24,7 +24,7 @@ class AppliedEvent(Origin):
 
 
 class EffectEvent(Origin):
-    """A fault's signature was looked for; the fields are those of `EffectCheck`."""
+    """The measure of a fault (its signature) was checked; the fields are those of `EffectCheck`."""
 
     event: Literal["effect"]
     signature: str
@@ -36,7 +36,7 @@ class EffectEvent(Origin):
 
 
 class UndoneEvent(Origin):
-    """A fault was taken back."""
+    """A fault was undone."""
 
     event: Literal["undone"]
 

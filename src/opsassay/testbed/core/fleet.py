@@ -1,4 +1,4 @@
-"""The replicas of a system: which there are, where they listen, whether they are ready, and restarting what dies."""
+"""The replicas of a system: their hosts, ports, readiness, and restarts of ended ones."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ STABLE_AFTER_S = 30.0
 HISTORY_S = 120
 LOAD_GENERATOR = "loadgenerator"
 RELEASE = "release"
-"""What a replica's release is called among its settings, which are written in capitals."""
+"""The name of a replica's release among its settings, whose names are in capitals."""
 
 Samples = deque[tuple[float, dict[str, list[int]]]]
-"""(monotonic time, {activity: [count, errors, duration_ns]}), in order."""
+"""(monotonic time, {activity: [count, errors, duration_ns]}), in order of time."""
 
 
 def _recent() -> deque[Any]:
@@ -32,7 +32,7 @@ def _recent() -> deque[Any]:
 
 
 class Counted(Protocol):
-    """Whatever counts its activities: a replica, or the load generator."""
+    """A process that counts its activities: a replica, or the load generator."""
 
     @property
     def history(self) -> Samples:
@@ -42,14 +42,14 @@ class Counted(Protocol):
 
 @dataclass
 class LoadCounters:
-    """The load generator, as far as its counters go."""
+    """The counters of the load generator."""
 
     history: Samples = field(default_factory=_recent)
 
 
 @dataclass
 class Replica:
-    """One replica: its identity, its present process and what was last heard of it.
+    """One replica: its identity, its present process and the latest readings of it.
 
     *started_at* is monotonic; *gauges* are (monotonic time, {gauge: value}), in order.
     """

@@ -1,6 +1,6 @@
-"""What a fault acts on and with: the system under test, the injection on its way, what a substrate can do to its systems.
+"""The parts of a fault's injection: system under test, injection in progress, faults that a substrate can apply.
 
-`Injection` is generic over the system, so that what a substrate does is typed by the systems of that substrate.
+`Injection` is generic over the system, so that a substrate's code is typed by its own systems.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ S_co = TypeVar("S_co", bound=Measured, covariant=True)
 
 @dataclass
 class Injection(Generic[S_co]):
-    """One fault on its way through a system: the plan, the replicas that it hits, and what it can act with."""
+    """One fault in progress: its id, plan, affected replicas, and the system that it acts on."""
 
     id: str
     plan: PlannedFault
@@ -40,9 +40,9 @@ class Injection(Generic[S_co]):
     pods: tuple[str, ...]  # as they were called when the fault began
     system: S_co
     notes: list[str] = field(default_factory=list)
-    """What its actuator has to say for the record."""
+    """Sentences of its actuator for the record."""
     began_at: float | None = None
-    """Monotonic time at which it began to act, where that takes a while to prepare; else it began when it was applied."""
+    """Monotonic time at which the fault began to act, None if that is when it was applied."""
 
     @property
     def replica(self) -> Replica:
@@ -56,10 +56,10 @@ class Injection(Generic[S_co]):
 
 
 class Intervention(Protocol):
-    """Does something to a running system and takes it back.
+    """Applies something to a running system and undoes it.
 
-    Whatever it starts or changes lives in processes of the system, so that the end of the system is the end of the fault.
-    Several may act at once, also on the same replica: each adds its own and takes away its own.
+    Its processes and changes belong to processes of the system, so that the end of the system ends the fault. Several may
+    act at once, also on one replica: each undoes only its own part.
     """
 
     async def apply(self) -> None:
@@ -70,16 +70,16 @@ class Intervention(Protocol):
 
 
 ACTUATORS = Registry("actuator", "opsassay.actuators", {})
-"""Actuators that packages bring for a type on a substrate, by ``SUBSTRATE.TYPE``: from an injection to an intervention."""
+"""Actuators of packages, by ``SUBSTRATE.TYPE``: functions from an injection to an intervention."""
 
 
 @dataclass(frozen=True)
 class Repertoire(Generic[S]):
-    """What the *substrate* can do to its systems.
+    """The faults that the *substrate* can apply to its systems.
 
-    *place* names where they run, for people; *actuators* maps fault types to what carries them out, *disturbances* the
-    kinds of incidents without a fault to what makes them; *refusals* gives the reason, with the way out, for types that
-    cannot be carried out here. Packages add actuators for types that it does not have.
+    *place* names, in messages, where they run; *actuators* maps fault types to functions that make the intervention,
+    *disturbances* does so for kinds of incidents without a fault; *refusals* has the reason, with a remedy, for types that
+    are impossible here. Packages add actuators for further types.
     """
 
     substrate: str
@@ -103,4 +103,4 @@ class Repertoire(Generic[S]):
 
 
 Refusal = Callable[[str], str | None]
-"""Why a fault type cannot be carried out, None when it can."""
+"""Function from a fault type to the reason why it is impossible, None when it is possible."""

@@ -1,4 +1,4 @@
-"""Which replicas a fault hits, and which streams a packet fault touches."""
+"""The replicas that a fault affects, and the packet streams that a packet fault affects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the code behind an operation would be called: the names of methods in spans and logs."""
+"""Names of methods, as spans and logs show the code behind an operation."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What the processes of a system reach one another by: a protocol of networks, and the sites and streams in them.
+"""The network of a system: its protocol, and the sites and streams in it.
 
 A *site* is where a process listens. Callers get a backend's address from the name server, one per (caller, backend) pair,
-because on the `plain` level every pair has a port of its own at the relay.
+because on the `plain` level every pair has its own port at the relay.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Site:
     management: str
     namespace: str | None = None
     port: int = 0
-    """Where its first process listens, the next ones above it; 0 for any free port."""
+    """The port of its first process, following processes use the next ones; 0 for any free port."""
 
     def parameters(self, process_number: int = 0) -> dict[str, Any]:
         """Return {address, port, inside: namespace} for process *process_number* of this site, added to the port."""
@@ -41,7 +41,7 @@ class Site:
 
 
 class Stream(NamedTuple):
-    """What flows one way over a link: *direction* is forward from the *source*, which calls, or backward to it."""
+    """Packets in one direction of a link: *direction* is "forward" from the calling *source*, or "backward" to it."""
 
     source: str
     destination: str
@@ -54,15 +54,15 @@ class Stream(NamedTuple):
 
 
 class Network(Protocol):
-    """How the processes of one system reach one another."""
+    """The network by which the processes of one system reach each other."""
 
     level: ClassVar[IsolationLevel]
     interface: ClassVar[str | None]
-    """What a replica exchanges data over, where it has an interface of its own."""
+    """The interface by which a replica exchanges data, None if it has no own one."""
     home: str
     """The address at which the receiver and the name server listen."""
     resolver: str
-    """The address at which programs of a user's own ask for names."""
+    """The address of the name server for users' own programs."""
 
     async def prepare(self) -> None:
         """Create what the network needs, such as namespaces, before any process of the system starts."""

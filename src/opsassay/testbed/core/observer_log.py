@@ -1,4 +1,4 @@
-"""Where the log of a system's observer is found: beside the timeline, by a link that has the name of the system."""
+"""The log of a system's observer, found by a link with the system's name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a substrate brings so that its systems can be observed: probes of the four depths of "side-effects" (section 3)."""
+"""The probes by which a substrate's systems are observed, at the four depths of "side-effects" (section 3)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Protocol, Self
 from opsassay.core.schema.trajectory import ControlPlaneReading, Entity, LoadCounts
 
 REACHABLE_WITHIN_S = 3.0
-"""An answer 200 that takes longer than this is no sign that users are served."""
+"""Seconds within which an HTTP answer 200 counts as reachable."""
 PROBE_TIMEOUT_S = 10.0
-"""A slow answer is waited for, so that its latency is known."""
+"""Seconds that a slow answer is waited for, so that its latency is known."""
 
 
 @dataclass(frozen=True)
 class DepthReading:
-    """What was read at one depth: a share in [0, 1], or None when it could not be read, and what fails or is missing."""
+    """A reading at one depth: a share in [0, 1], None if unreadable, and the names that fail or are missing."""
 
     value: float | None
     failing: tuple[str, ...] = ()
@@ -27,10 +27,10 @@ class DepthReading:
 
 @dataclass(frozen=True)
 class SystemReading:
-    """What one tick reads of a system at D1, D2 and D4.
+    """One reading of a system at the depths D1, D2 and D4.
 
-    *entities* and *load*, as in `Tick`, are whole and not what has changed; None when nobody could say. *details* is what a
-    cluster's control plane says of itself.
+    *entities* and *load* are complete, unlike in `Tick`, None when unknown. *details* is what a cluster's control plane
+    reports of itself.
     """
 
     ready_replicas: DepthReading
@@ -43,7 +43,7 @@ class SystemReading:
 
 @dataclass(frozen=True)
 class ProbeAnswer:
-    """What became of one request (D3); *status* is None without an answer."""
+    """The result of one request (D3); *status* is the HTTP status, None without an answer."""
 
     status: int | None
     latency_s: float
@@ -64,7 +64,7 @@ class SystemProbes(Protocol):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Let go of it."""
+        """Disconnect from the system."""
         ...
 
     async def read(self) -> SystemReading:

@@ -1,8 +1,8 @@
-"""Where a running system keeps its state on disk, and how its processes are distinguished from all others.
+"""The state of a running system on disk, and the search for its processes.
 
-``$OPSASSAY_STATE`` or ``~/.local/state/opsassay`` holds ``systems/<name>/``: the lock that the supervisor holds as long as
-it lives, its socket, the undo journal, logs, the ledger, the stores' data. Every process that OpsAssay starts carries the
-environment variable ``OPSASSAY_SYSTEM``, so that leftovers are found by what they are, never by name.
+``$OPSASSAY_STATE`` or ``~/.local/state/opsassay`` has ``systems/<name>/``: the supervisor's lock and socket, the undo
+journal, logs, the ledger, the stores' data. Every process that OpsAssay starts has the environment variable
+``OPSASSAY_SYSTEM``, by which leftovers are found.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How a running system is, as its substrate sees it."""
+"""The status of a running system, as its substrate reports it."""
 
 from __future__ import annotations
 

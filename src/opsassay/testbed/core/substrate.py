@@ -1,4 +1,4 @@
-"""What a substrate offers: a few verbs, and systems that can be asked, broken and recorded."""
+"""The protocol of a substrate, which runs systems, and of a running system, which can be observed, broken and recorded."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Receiver(Protocol):
-    """What keeps recording sessions of a system's telemetry."""
+    """Records sessions of a system's telemetry."""
 
     def open_session(self, directory: Path, name: str) -> None:
         """Start to record all arriving telemetry as session *name* into *directory*."""
@@ -39,7 +39,7 @@ class Receiver(Protocol):
 
 
 class RunningSystem(Protocol):
-    """A handle on a deployed system."""
+    """A deployed system."""
 
     @property
     def receiver(self) -> Receiver:
@@ -88,10 +88,10 @@ class RunningSystem(Protocol):
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a substrate has.
+    """The capabilities of a substrate.
 
-    *isolation* holds its levels as {name: {available, reason, ...}}; *machine* is what the kernel of this machine lends,
-    None where that does not matter; *place* is the name of a place elsewhere.
+    *isolation* has its levels as {name: {available, reason, ...}}; *machine* is the kernel's abilities, None where they do
+    not matter; *place* names where systems run, "" for this machine.
     """
 
     isolation: Mapping[str, Mapping[str, Any]]
@@ -104,7 +104,7 @@ class Substrate(Protocol):
 
     name: str
     shared: bool
-    """Whether others may have systems there too: then nothing is done to all of them at once."""
+    """Whether others may run systems there too; then no operation applies to all systems at once."""
 
     @classmethod
     def with_settings(cls, settings: Mapping[str, str]) -> Self:

@@ -1,1 +1,1 @@
-"""Injecting faults: what each type does on a substrate, whether it bites, and that it is undone."""
+"""Injects faults into a running system, checks their effect, and undoes them."""

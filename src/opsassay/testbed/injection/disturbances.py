@@ -1,4 +1,4 @@
-"""Incidents in which nothing is broken: what is the same for them on every substrate."""
+"""Incidents without a fault: the parts that all substrates share."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from opsassay.testbed.injection.under_test import SystemUnderTest
 
 
 class Quiet:
-    """Nothing happens."""
+    """The disturbance that does nothing."""
 
     def __init__(self, system: SystemUnderTest, plan: PlannedFault) -> None: ...
 

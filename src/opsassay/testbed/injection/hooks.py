@@ -7,7 +7,7 @@ from opsassay.testbed.injection.under_test import Account, SystemUnderTest, hook
 
 
 class RuntimeHook:
-    """Switches one hook of the runtime on and off; a restarted process gets it again."""
+    """Switches one fault inside the service process on and off; a restarted process gets it again."""
 
     def __init__(self, injection: Injection[SystemUnderTest]) -> None:
         self._injection = injection
@@ -22,7 +22,7 @@ class RuntimeHook:
 
 
 class ProcessStress(RuntimeHook):
-    """A hook that makes the whole process slow: its callers keep account of what they wait for."""
+    """A fault that slows the whole process; its callers record in the ledger what they wait for."""
 
     def __init__(self, injection: Injection[SystemUnderTest]) -> None:
         super().__init__(injection)

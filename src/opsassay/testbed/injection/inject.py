@@ -1,4 +1,4 @@
-"""The life of an injection: precondition, apply, effect check, hold, undo, recovery check; of one or several faults."""
+"""The course of an injection: precondition, apply, effect check, hold, undo, recovery check; of one or several faults."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ S = TypeVar("S", bound=SystemUnderTest)
 
 @dataclass
 class Act:
-    """One fault of a plan and what became of it so far."""
+    """One fault of a plan, with its times, effect check and undo error so far."""
 
     injection: Injection[SystemUnderTest]
     intervention: Intervention

@@ -1,4 +1,4 @@
-"""The undo journal: every injection is written down, and with the disk, before it is applied."""
+"""The undo journal: every injection is recorded on disk before it is applied."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from opsassay.core.errors import OperationError
 
 
 class Journal:
-    """An append-only file of JSON lines at *path*: ``apply`` before a fault acts, ``undone`` after it was taken back."""
+    """An append-only file of JSON lines at *path*: ``apply`` before a fault acts, ``undone`` after it was undone."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -1,4 +1,4 @@
-"""What a plan must be to be carried out on a system: judged by the two alone, before anything is deployed."""
+"""Checks, before anything is deployed, whether a plan can be injected into a system."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an injection needs of a running system, and what actuators of all substrates share: hooks and accounts."""
+"""The interface of a system under injection, and parts that actuators of all substrates share."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from opsassay.testbed.injection.unexpected_exits import UnexpectedExits
 
 
 class SystemUnderTest(Measured, Protocol):
-    """A running system that faults are injected into; the supervisor of a local system is one."""
+    """A running system that faults are injected into, such as the supervisor of a local system."""
 
     state: SystemState
     system: System
     journal: Journal
     unexpected_exits: UnexpectedExits
     injection: str | None
-    """What is going on, None when nothing is."""
+    """The faults or operations in progress as text, None without any."""
     quiet_since: float
-    """Monotonic time at which the last fault was over."""
+    """Monotonic time at which the last fault ended."""
 
     async def push_hooks(self, replica: Replica) -> None:
         """Send the process of *replica* the faults that it carries out itself (its hooks); raises ConnectionError."""
@@ -39,7 +39,7 @@ class SystemUnderTest(Measured, Protocol):
 
 
 class Account:
-    """Has callers of the targets enter what a fault costs them into the ledger, and the targets what their callees do."""
+    """Makes callers of the targets record in the ledger what a fault costs them, and the targets what their callees do."""
 
     def __init__(self, injection: Injection[SystemUnderTest], own: Sequence[str] = ()) -> None:
         """*own* names the callees and stores that the targets watch; ``*`` stands for all."""

@@ -1,4 +1,4 @@
-"""Processes of a system that ended by a signal that nobody here sent: the kernel's out-of-memory killer, above all."""
+"""Processes of a system that were ended by a signal of others than OpsAssay, such as of the out-of-memory killer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ VMSTAT = Path("/proc/vmstat")
 
 
 class UnexpectedExits:
-    """Tells ends of processes that were meant from those that were not."""
+    """Records ends of processes by signals, except those that OpsAssay expects."""
 
     def __init__(self) -> None:
         self._expected: set[int] = set()

@@ -1,1 +1,1 @@
-"""What the Linux kernel lends the `namespaced` level: network namespaces, bridges, packet rules and queues, cgroups."""
+"""Linux kernel features of the `namespaced` level: network namespaces, bridges, packet rules and queues, cgroups."""

@@ -1,7 +1,7 @@
-"""Control groups of version 1, version 2 or a hybrid of both: limits on CPU and memory, and what was used of them.
+"""Control groups of version 1, version 2 or a hybrid: limits on CPU and memory, and their usage.
 
-Groups are made below the group that this process is in, or at the top of a hierarchy where that is not allowed; nothing
-outside them is changed but the switch that gives version 2 its controllers.
+Groups are made below the group of this process, or at the top of a hierarchy where that is not allowed; outside them only
+the switch that enables controllers in version 2 is changed.
 """
 
 from __future__ import annotations
@@ -20,14 +20,13 @@ LIMITS = {CPU: ("cpu.max", "cpu.cfs_quota_us"), MEMORY: ("memory.max", "memory.l
 PERIOD_US = 100_000
 UNLIMITED_V1 = -1
 TASKS = 8
-"""A group counts as one thread, or session, against those outside of it, and a system is some twenty processes. No more:
-what observes it is outside, too."""
+"""The CPU weight of a system's group in threads: enough for its twenty processes, not more than its observer can bear."""
 REMOVE_WITHIN_S = 2.0
 TRY_AGAIN_AFTER_S = 0.01
 
 
 class Usage(NamedTuple):
-    """What a group has used: CPU time, memory at present, and the time for which its CPU limit held it back."""
+    """What a group has used: CPU time, present memory, and the time for which its CPU limit throttled it."""
 
     cpu_s: float
     memory_bytes: int
@@ -36,7 +35,7 @@ class Usage(NamedTuple):
 
 @dataclass(frozen=True)
 class Groups:
-    """Where groups can be made: the folder of each controller, and its version (1 or 2) by controller."""
+    """Where groups can be made: the folder and the version (1 or 2) of each controller."""
 
     parents: dict[str, Path]
     versions: dict[str, int]
@@ -67,7 +66,7 @@ class Groups:
 
 @dataclass(frozen=True)
 class Group:
-    """One group, made by `Groups.make`."""
+    """One control group, made by `Groups.make`."""
 
     path: str
     groups: Groups
@@ -200,7 +199,7 @@ def search() -> tuple[Groups | None, dict[str, str]]:
 
 
 class Mount(NamedTuple):
-    """A mounted hierarchy: which of its groups lies at *point*."""
+    """A mounted hierarchy: *root* is the group that is visible at *point*."""
 
     root: str
     point: Path

@@ -1,4 +1,4 @@
-"""Undoing packet faults from outside, after their process has ended, however it ended."""
+"""Undoes packet faults after their process has ended."""
 
 from __future__ import annotations
 

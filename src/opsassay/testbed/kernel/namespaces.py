@@ -1,7 +1,7 @@
-"""Anonymous network namespaces: made, entered and handed on as open descriptors, without names or mounts.
+"""Anonymous network namespaces, used as open descriptors without names or mounts.
 
-A namespace lives as long as a process in it, a descriptor of it or a socket of it: when the last process of a system is
-gone the kernel takes back its links, queues and rules, whatever killed it.
+A namespace exists as long as a process in it or a descriptor or socket of it: after the last process of a system the
+kernel removes its links, queues and rules.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""nftables rules over netlink: which packets of a replica are dropped or handed to a queue.
+"""nftables rules over netlink: they drop packets of a replica or pass them to a queue.
 
-A table belongs to the socket that made it (kernel 5.12 and later): when the process ends, however it ends, its rules go.
+A table belongs to the socket that made it (kernel 5.12 and later): the kernel removes it when the process ends.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ NF_DROP, NF_ACCEPT = 0, 1
 META_PROTOCOL, META_MARK, META_INPUT_NAME, META_TRANSPORT = 1, 3, 6, 16
 TRANSPORT_HEADER, PORT_OFFSET, TCP, UDP = 2, 2, b"\x06", b"\x11"
 BEFORE_ROUTING = -100
-"""The priority at which the kernel translates addresses of packets that arrive."""
+"""The priority at which the kernel translates addresses of arriving packets."""
 BEFORE_DOCKER = -150
-"""Docker rewrites the port of queries to its resolver at -100."""
+"""A priority before -100, at which Docker rewrites the port of queries to its resolver."""
 REGISTER, EQUAL, UNEQUAL = 1, 0, 1
 ETHERTYPE_IPV4 = b"\x08\x00"
 QUEUE_BYPASS = 1
 OWNER_TIMEOUT_S, OWNER_POLL_S = 5.0, 0.05
 LATE_PACKETS = Path("/proc/sys/net/netfilter/nf_conntrack_tcp_be_liberal")
-"""A packet that comes late is led where its connection is led with 1, and not to a program that does not know it."""
+"""Kernel setting; 1 sends a late packet where its connection goes, not to a program that does not know it."""
 
 Expression = dict[str, Any]
 
 
 class Table:
-    """A table *name* of *family* ("ip" or "bridge") in the calling thread's namespace; goes when it is closed."""
+    """A table *name* of *family* ("ip" or "bridge") in the calling thread's namespace; `close` deletes it."""
 
     def __init__(self, family: str, name: str) -> None:
         self.name = PREFIX + name

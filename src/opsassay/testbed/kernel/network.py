@@ -1,7 +1,7 @@
-"""The fabric: one flat network of bridges on which every replica of a system has a place of its own.
+"""The fabric: one flat network of bridges to which every replica of a system is attached.
 
-A ``core`` bridge joins one bridge per host, so that a host's uplink can be impaired; a ``management`` bridge stands
-apart, so that a data fault silences no telemetry. Everything lies in the calling process's own network namespace.
+A ``core`` bridge joins one bridge per host, so that a host's uplink can be impaired; a separate ``management`` bridge
+keeps telemetry apart from data faults. All are in the calling process's network namespace.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 DATA_NETWORK = ipaddress.IPv4Network("10.77.0.0/16")
 MANAGEMENT_NETWORK = ipaddress.IPv4Network("10.78.0.0/16")
 DATA_INTERFACE, MANAGEMENT_INTERFACE = "eth0", "mgmt0"
-"""The first is what engines and network plugins call the interface of a container or pod too."""
+"""Interfaces of a replica; container engines and network plugins call the data interface eth0 too."""
 MANAGEMENT_ADDRESS = str(MANAGEMENT_NETWORK[1])
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a replica, a store, the load or a probe lives: its own namespace, plugged into the bridge of its host.
+    """The namespace of a replica, store, load generator or probe, attached to the bridge of its host.
 
-    *namespace* is a descriptor of the process that made it and *path* how others open it; *peer_interface* is the
-    fabric's end of the data link, on which packets to the place leave the fabric.
+    *namespace* is a descriptor of the process that made it and *path* how others open it; *peer_interface* is the fabric's
+    end of the data link, by which packets to the place leave the fabric.
     """
 
     name: str
@@ -45,8 +45,7 @@ class Place:
 class Fabric:
     """The network of one system with *hosts*; call `start` in the namespace that `isolate` made.
 
-    The netlink library runs an event loop of its own, so that a thread of the fabric's own talks to the kernel: callers
-    may have a loop running.
+    Its own thread talks to the kernel, since the netlink library runs an event loop and callers may have one running.
     """
 
     management_address = MANAGEMENT_ADDRESS

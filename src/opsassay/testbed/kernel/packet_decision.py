@@ -1,4 +1,4 @@
-"""What an impairment does to one packet: when its copies go on, and whether they are changed.
+"""The decision of an impairment on one packet: when its copies are sent, and whether they are changed.
 
 The meanings are netem's (tc-netem(8)): shares are drawn per packet and independent, jitter is uniform and may reorder.
 """
@@ -14,9 +14,9 @@ LEAST_BACKLOG = 20 * 1514
 
 
 class PacketDecision(NamedTuple):
-    """When the copies of a packet go on, in seconds of the monotonic clock (none = it is lost), and what it cost.
+    """When the copies of a packet are sent, in seconds of the monotonic clock (() = lost), and the effect.
 
-    *kind* is the ledger's word for what was done, empty when nothing was; *ns* the delay that it introduced.
+    *kind* is the ledger's name of the effect, "" for none; *ns* is the added delay.
     """
 
     due: tuple[float, ...]
@@ -26,7 +26,7 @@ class PacketDecision(NamedTuple):
 
 
 Decide = Callable[[int, float], PacketDecision]
-"""From the size of a packet in bytes and the present instant to its fate."""
+"""Function from (packet size in bytes, present monotonic time) to a decision."""
 
 
 def delay(rng: random.Random, delay_s: float, jitter_s: float) -> Decide:

@@ -20,9 +20,9 @@ from opsassay.testbed.kernel.streams import Streams
 
 
 class Partition:
-    """Drops what leaves the replica where it enters the fabric, and what arrives before the replica's sockets see it.
+    """Drops packets from the replica where they enter the fabric, and packets to it before its sockets see them.
 
-    Dropping in the replica's own output would be reported to its sockets, as no network does.
+    A drop in the replica's own output would be reported to its sockets, unlike in a real network.
     """
 
     def __init__(self, config: dict[str, Any]) -> None:
@@ -67,7 +67,7 @@ class Partition:
 
 
 class Isolation(Partition):
-    """Drops all that leaves the replica and all that arrives from elsewhere, whoever sends it: nobody hears of it."""
+    """Drops all packets from the replica and all packets to it, of any peer."""
 
     def _match_leaving(self) -> list[list[Expression]]:
         """Return one empty list of expressions, which matches all packets that leave the replica."""

@@ -1,7 +1,7 @@
-"""Root's servers run as somebody else, who sees the programs, the data of this one server and nothing else of the machine.
+"""Runs root's servers as another user, who sees only the programs and the data of that server.
 
-The private root is a mount namespace: it goes with its last process. Where root may not mount, or is root of a user
-namespace of its own only, servers run in a further user namespace, and where there is none, as `nobody`.
+The private root is a mount namespace, which ends with its last process. Where root may not mount, or is root of a user
+namespace only, servers run in a further user namespace, and without one as `nobody`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from pathlib import Path
 from opsassay.core.errors import StartError
 
 PRIVATE_UID = 64999
-"""The user of confined programs; below 65,536, so that it is there in containers that map no more users."""
+"""The user of confined programs; below 65,536, so that it exists in containers that map no more users."""
 SIDECAR_UID = PRIVATE_UID - 1
-"""The user of what stands in front of a user's program, which is out of that program's reach."""
+"""The user of the proxy in front of a user's program, which that program cannot reach."""
 
 
 def _read_script(name: str) -> str:
@@ -30,14 +30,17 @@ def _read_script(name: str) -> str:
 
 
 PRIVATE_ROOT = _read_script("private_root.sh")
-"""A script for sh, run in a mount namespace of its own: the folders of programs, libraries and data, the command.
+"""A script for sh in its own mount namespace; arguments: folders of programs, libraries and data, the command.
 
-Without /proc the loader does not know where a program lies, so that libraries beside it have to be named.
+Without /proc the loader does not know a program's folder, so libraries next to it have to be named.
 """
 
 PROGRAM_ROOT = _read_script("program_root.sh")
-"""A script for sh, run in mount and process namespaces of its own: the resolver's file, how the user changes, the folder to
-start in, the library of its clock or '', the folders to show with their number before them, the command."""
+"""A script for sh in its own mount and process namespaces.
+
+Arguments: text of resolv.conf, options for the user, start folder, path of libfaketime or '', number of folders to show,
+these folders, the command.
+"""
 
 _UNSHARED = ["unshare", "--mount", "--propagation", "private", "sh", "-c", PRIVATE_ROOT, "sh"]
 _ENDING = ["setpriv", "--no-new-privs", "--pdeathsig", "KILL"]
@@ -52,13 +55,13 @@ _NOBODY = ["setpriv", "--reuid=nobody", "--clear-groups", *_ENDING[1:]]
 
 
 class Confinement(StrEnum):
-    """How servers are somebody other than root here."""
+    """The ways to run servers as a user other than root."""
 
     NONE = "none"
-    """Nobody here is root."""
+    """This process is not root."""
     PRIVATE_ROOT = "private root"
     USER_NAMESPACE = "user namespace"
-    """They see the machine as whoever started them does, and are nobody else outside of the namespace."""
+    """They see the machine as the caller does, and are the same user outside of the namespace."""
     NOBODY = "nobody"
 
 

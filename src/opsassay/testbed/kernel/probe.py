@@ -1,6 +1,6 @@
-"""What this machine's kernel lends to a testbed, found by trying each thing for real in a short-lived process.
+"""The kernel features of this machine that a testbed can use, each tried in a short-lived process.
 
-``python -m opsassay.testbed.kernel.probe`` prints it as JSON.
+``python -m opsassay.testbed.kernel.probe`` prints them as JSON.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ REMEDIES = {
 
 @dataclass(frozen=True)
 class Ability:
-    """One thing that the kernel may lend: *how* it is had here, or the *reason* why it is not and what to do."""
+    """One kernel feature: *how* it is available here, or the *reason* why not, with a remedy."""
 
     available: bool
     how: str = ""
@@ -40,7 +40,7 @@ class Ability:
 
 @dataclass(frozen=True)
 class Machine:
-    """What this machine can do, for the user *uid*."""
+    """The abilities of this machine for the user *uid*."""
 
     uid: int
     kernel: str

@@ -1,7 +1,7 @@
-"""A netfilter queue: packets that the kernel hands to this process, which decides when and whether they go on.
+"""A netfilter queue: packets that the kernel passes to this process, which decides when and whether they are sent.
 
-The netlink messages are those of ``linux/netfilter/nfnetlink_queue.h``. When the socket closes the kernel drops what is
-held (TCP sends it again) and the rule, which has the bypass flag, lets everything pass.
+The netlink messages are those of ``linux/netfilter/nfnetlink_queue.h``. When the socket closes the kernel drops held
+packets (TCP sends them again) and the rule, which has the bypass flag, accepts all packets.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ COMMAND, PARAMETERS, MAX_LENGTH, MASK, FLAGS = 1, 2, 3, 4, 5
 BIND = 1
 COPY_PACKET = 2
 WHOLE_SEGMENTS = 0x4
-"""NFQA_CFG_F_GSO: take segments of up to 64 KB as they are; without it the kernel cuts them into packets."""
+"""NFQA_CFG_F_GSO: receive whole segments of up to 64 KB; without it the kernel cuts them into packets."""
 DROP, ACCEPT = 0, 1
 LOCAL_OUT = 3
 ACKNOWLEDGE = 0x5
@@ -33,7 +33,7 @@ SO_RCVBUFFORCE = 33
 
 
 class Packet(NamedTuple):
-    """One packet: its number in the queue, whether it leaves the replica, and its bytes from the IP header on."""
+    """One packet: its number in the queue, whether it leaves the replica, its mark, and its bytes from the IP header on."""
 
     number: int
     leaving: bool
@@ -42,10 +42,10 @@ class Packet(NamedTuple):
 
 
 class Queue:
-    """The first free queue of the calling thread's namespace.
+    """The first free netfilter queue of the calling thread's namespace.
 
-    *whole* copies packets entirely, else their headers; *cut* asks for packets as they cross a wire, else for the kernel's
-    segments of up to 64 KB.
+    *whole* copies packets entirely, else their headers; *cut* receives packets as on a wire, else the kernel's segments of
+    up to 64 KB.
     """
 
     def __init__(self, *, whole: bool, cut: bool) -> None:

@@ -1,4 +1,4 @@
-"""For how long threads were ready to run and had no processor: taken by others, or kept off by the limit of their group."""
+"""The time for which threads were ready to run without a CPU, because of other threads or their group's limit."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def threads_of(pids: Iterable[int]) -> list[int]:
 
 
 class Waits:
-    """Adds up the waiting of what changes: threads end, others come, and the sum never falls.
+    """Sums the waiting times of changing sets of threads; the sum never falls.
 
-    What a thread waited before it was first seen counts, what it waited after it was last seen does not.
+    A thread's waiting before its first reading counts, that after its last reading does not.
     """
 
     def __init__(self) -> None:

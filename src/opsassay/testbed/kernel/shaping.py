@@ -1,7 +1,7 @@
-"""Impairments by the kernel's own queueing disciplines: netem and tbf, under an htb class that u32 filters choose.
+"""Impairments by the kernel's queueing disciplines: netem and tbf, below an htb class that u32 filters select.
 
-Packets that leave are shaped on the replica's interface, those that arrive on the fabric's end of its link. Disciplines
-outlive the process that installed them: `unshape` removes them.
+Packets from the replica are shaped on its interface, packets to it on the fabric's end of its link. Disciplines outlive
+the process that installed them: `unshape` removes them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from opsassay.testbed.kernel.packet_decision import backlog_bytes
 from opsassay.testbed.kernel.streams import Streams
 
 ROOT = 0xA55A0000
-"""The handle of the root discipline, by which OpsAssay knows its own."""
+"""The handle of OpsAssay's root discipline."""
 CLASSES = range(1, 64)
 UNLIMITED = {"rate": "10gbit", "burst": 1 << 20, "cburst": 1 << 20, "quantum": 60_000}
 PACKETS_HELD = 100_000
@@ -34,7 +34,7 @@ LEAST_BURST = 2 * 1514
 
 
 class Shaping:
-    """One class on each side that has streams of the fault; entered and left by a thread in the fabric's namespace."""
+    """One traffic class on each side with streams of the fault; entered and left in the fabric's namespace."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         self._namespace, self._peer_interface = config["namespace"], config["peer_interface"]

@@ -1,4 +1,4 @@
-"""Which stream of a fault a packet belongs to."""
+"""The stream of a fault to which a packet belongs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UDP_HEADER = 8
 
 
 class PacketStream(NamedTuple):
-    """One direction of one link as seen from the replica; *address* is the other end's."""
+    """One direction of one link as seen from the replica; *address* is the peer's."""
 
     link: str
     direction: str

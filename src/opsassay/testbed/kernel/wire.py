@@ -1,8 +1,8 @@
-"""Sending packets on the replica's behalf, past the rules that caught them.
+"""Sends packets for the replica, past the rules that queued them.
 
-A packet that waits in a netfilter queue still counts as unsent for the TCP socket that it came from: the kernel then
-holds further segments back (TCP small queues) and sends none again. Held so for 100 ms, an answer of 30 KB took 1.1 s
-where a network with that delay takes 0.1 to 0.2 s. So packets that leave are taken from the kernel, and sent later.
+A packet in a netfilter queue counts as unsent for its TCP socket: the kernel then holds further segments back (TCP small
+queues). With a hold of 100 ms, an answer of 30 KB took 1.1 s where a network with that delay takes 0.1 to 0.2 s. So
+leaving packets are taken from the kernel and sent later.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ SO_SNDBUFFORCE = 32
 SIOCGIFHWADDR = 0x8927
 ETHERTYPE_IPV4 = b"\x08\x00"
 SENDER = b"\x02\x00\x00\x00\x00\x01"
-"""A locally administered address: the receiver looks at none but its own."""
+"""A locally administered MAC address; the receiver ignores the sender's."""
 
 
 class Outward:
-    """Sends packets of the calling thread's namespace on to their destination, marked with *mark* besides their own."""
+    """Sends packets of the calling thread's namespace to their destination, with *mark* added to their own mark."""
 
     def __init__(self, mark: int) -> None:
         self.unsent = 0
@@ -54,9 +54,10 @@ class Outward:
 
 
 class Inward:
-    """Sends copies of arriving packets to the replica once more, from the fabric's end of its link.
+    """Sends copies of arriving packets to the replica again, from the fabric's end of its link.
 
-    Made in the fabric's namespace; `address` is called in the replica's. A copy passes the rules again: `is_copy` tells.
+    It is made in the fabric's namespace; `address` is called in the replica's. A copy passes the rules again, where
+    `is_copy` recognises it.
     """
 
     def __init__(self, peer_interface: str) -> None:

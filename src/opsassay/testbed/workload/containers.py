@@ -1,6 +1,6 @@
-"""Control groups of a system: one per host, and in it one per replica, with the limits that the app's YAML gives.
+"""Control groups of a system: one per host, and in it one per replica, with the limits of the system's YAML.
 
-Where no group can be made there are none, and pressure is exerted from outside (see `runtime/pressure.py`).
+Where no group can be made, faults exert pressure from outside (see `runtime/pressure.py`).
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from opsassay.testbed.core.state import SystemState, note_groups, remove_groups
 from opsassay.testbed.kernel.cgroups import ACCOUNTING, CPU, MEMORY, Group, Groups, Usage, find_groups
 
 LOAD_MEMORY_MB = 1024
-"""The memory of a load generator of the user's own; it may use all processors."""
+"""The memory limit of a user's own load generator in MiB; its CPU is not limited."""
 
 
 class Containers:
-    """The groups of the system in *state*, below one group that is written down before it is made.
+    """The control groups of the system in *state*, below one group that is recorded before it is made.
 
-    Without *groups* every path is empty and nothing is limited.
+    Without *groups* there are none, and nothing is limited.
     """
 
     def __init__(self, state: SystemState, fleet: Fleet, groups: Groups | None) -> None:

@@ -1,4 +1,4 @@
-"""The detour through a queue: the replica's packets pass this process, which plays the network that they have to cross."""
+"""Impairs packets in this process: the replica's packets pass it through a netfilter queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A container engine by its command line, Docker's or Podman's: each call has a limit of time."""
+"""A container engine (Docker or Podman) by its command line, each call with a time limit."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from opsassay.core.errors import OperationError
 
 CALL_S, LOOK_S = 30.0, 1.0
 SYSTEMD = Path("/run/systemd/system")
-"""There where systemd runs, whose timers Podman's health checks need."""
+"""A folder that exists where systemd runs, whose timers Podman's health checks need."""
 
 
 @dataclass(frozen=True)
 class ContainerState:
-    """One container as its engine sees it; *pid* is 0 unless it runs, *address* and *gateway* are of its first network."""
+    """One container's state by its engine; *pid* is 0 unless it runs, *address* and *gateway* are of its first network."""
 
     id: str
     pid: int
@@ -58,7 +58,7 @@ class ContainerState:
 
 
 class ContainerEngine:
-    """The engine whose program is *words*."""
+    """The engine with the command *words*."""
 
     def __init__(self, words: Sequence[str]) -> None:
         self.words = tuple(words)

@@ -1,7 +1,7 @@
-"""The name server of a local system: answers DNS SRV queries for `<service>.<caller>.svc.local` with the ready backends.
+"""The name server of a local system: DNS SRV queries for `<service>.<caller>.svc.local` return the ready backends.
 
 It listens on a UDP port of the management address. The caller is part of the name because on the `plain` level every
-(caller, backend) pair has a port of its own at the relay. The address of a record's target comes with it.
+(caller, backend) pair has its own port at the relay. The target's address is in the additional section.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from opsassay.testbed.core.networks import Endpoint
 
 TTL_S = 1
 PORT_OF_NAMES = 53
-"""Where programs of the user's own ask, as resolv.conf knows no other port."""
+"""The DNS port for users' own programs, as resolv.conf allows no other."""
 
 Answer = list[Endpoint] | dns.rcode.Rcode
-"""Where to connect to, or the code of a failure."""
+"""Endpoints to connect to, or a DNS error code."""
 
 
 class AnsweringServer(asyncio.DatagramProtocol, ABC):
-    """Reads queries and sends what `fill_response` makes of them."""
+    """Reads DNS queries and sends the responses that `fill_response` makes."""
 
     def connection_made(self, transport: Any) -> None:
         """Store *transport*, by which answers are sent; called by asyncio."""
@@ -53,9 +53,9 @@ class AnsweringServer(asyncio.DatagramProtocol, ABC):
 
 
 class NameServer(AnsweringServer):
-    """Answers from *lookup*(service, caller) -> endpoints, None for a service that does not exist.
+    """Answers from *lookup*(service, caller) -> endpoints, None for an unknown service.
 
-    *overrides* maps a caller to what answers in its stead: *override*(service) -> answer, None to leave it.
+    *overrides* maps a caller to a function from a service to the answer to give instead, None for the usual one.
     """
 
     def __init__(self, lookup: Callable[[str, str], list[Endpoint] | None]) -> None:
@@ -93,8 +93,8 @@ class NameServer(AnsweringServer):
 class ProgramNames(AnsweringServer):
     """Answers the resolvers of programs: A and SRV records of services and stores, ``orders`` or ``orders.shop``.
 
-    *addresses* gives the addresses of a name, None for one that does not exist; *caller_at* says whose the address is that
-    asks, so that what *names* answers a caller wrongly is answered wrongly here.
+    *addresses* returns the addresses of a name, None for an unknown one; *caller_at* returns the caller at an IP address,
+    so that faults in answers of *names* apply here too.
     """
 
     def __init__(

@@ -1,7 +1,6 @@
-"""The packet process: impairs the packets between one replica and its peers for as long as one fault lasts.
+"""The packet process: it impairs the packets between one replica and its peers as long as one fault lasts.
 
-Rules and queues are bound to this process: when it is killed the path heals by itself, and `heal` removes the queueing
-disciplines, which are not.
+Rules and queues end with this process; `heal` removes the queueing disciplines, which do not.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from opsassay.testbed.workload.runtime import management
 
 
 class Means(Protocol):
-    """A way to impair packets: active while entered; entered, run and left by one thread of its own."""
+    """A way to impair packets, active while entered; one thread enters, runs and leaves it."""
 
     def __enter__(self) -> Self: ...
 

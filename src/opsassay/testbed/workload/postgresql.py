@@ -1,10 +1,8 @@
-"""A PostgreSQL whose services, and whoever wrote the system's YAML, own their tables and nothing else.
+"""A PostgreSQL in which services, and the setup in the system's YAML, own their tables and nothing else.
 
-Three roles: the superuser, who can not log in over any address; the owner of the database, as whom the YAML's setup and
-services without a password work; and `app`, as whom services with a password do. Neither of the last two can run programs,
-read files of the server or make roles.
-
-PostgreSQL refuses to run as root; who it is then, `testbed.kernel.private_root` says.
+Three roles: the superuser, who cannot log in over any address; the owner of the database, for the YAML's setup and
+services without a password; and `app`, for services with a password. The last two cannot run programs, read files of the
+server or make roles. PostgreSQL refuses to run as root; `testbed.kernel.private_root` selects its user.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ GRANTS = (
     f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {SERVICES}",
     f"GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO {SERVICES}",
 )
-"""What the owner lets services with a password do, once the setup has made the tables."""
+"""Rights that the owner grants to services with a password, once the setup has made the tables."""
 
 ROLES = (
     f"CREATE ROLE {OWNER} LOGIN",
@@ -40,7 +38,7 @@ ROLES = (
     "DROP DATABASE template0",
     "DROP DATABASE template1",
 )
-"""What is done to a data folder once: no databases are made there, and templates of some are two thirds of its files."""
+"""Statements run once on a new data folder: they make the roles and drop the templates, two thirds of its files."""
 
 SETTINGS = {
     "unix_socket_directories": "", "max_connections": "200", "shared_buffers": "32MB", "fsync": "off",

@@ -1,4 +1,4 @@
-"""Starting and watching the processes of a system: programs of their own, and forks of the template."""
+"""Starts and watches the processes of a system: programs, and forks of the template process."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def start_program(
 
 
 class Template:
-    """The supervisor's end of the template process *pid*: *connection* is the socket to it."""
+    """The supervisor's side of the template process *pid*: *connection* is the socket to it."""
 
     def __init__(
         self, state: SystemState, pid: int, connection: socket.socket, on_exit: Callable[[str, int, int], None]
@@ -125,7 +125,7 @@ class Template:
 
 
 class Channels:
-    """The supervisor's end of the management interface: one channel per process, by name."""
+    """The supervisor's side of the management interface: one channel per process, by name."""
 
     def __init__(self, state: SystemState, on_hello: Callable[[dict[str, Any]], None]) -> None:
         self._state, self._on_hello = state, on_hello

@@ -1,4 +1,4 @@
-"""Resource metrics of every replica, sampled from outside and sent to the receiver over OTLP like any collector's."""
+"""Resource metrics of every replica, read from outside and sent to the receiver over OTLP, as by a collector."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ CUMULATIVE = frozenset(
         *(name for name in UNITS if name.startswith("container.network.")),
     }
 )
-"""Sums that only grow; the others are gauges."""
+"""Metrics that are cumulative sums; the others are gauges."""
 
 
 class Sampler:
-    """Turns the accounting of control groups, or of processes where there are none, into container metrics.
+    """Converts the usage of control groups, or of processes without them, to container metrics.
 
-    *companions* are processes that count to a replica's container or to a host. *interface* is what a replica exchanges
-    data over, in a network namespace of its own; None where it has no such.
+    *companions* are processes that count for a replica's container or a host. *interface* is the replica's data interface
+    in its network namespace, None without one.
     """
 
     def __init__(

