@@ -1,1 +1,1 @@
-"""What every stage stands on: the schema, errors, registries, logs, texts, untrusted input."""
+"""The base of all other packages: models of artefacts, errors, registries, logs, texts, untrusted input."""

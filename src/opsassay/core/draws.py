@@ -1,7 +1,7 @@
-"""Random draws that a solver can see the results of: pod names, load, windows, ids.
+"""Random draws whose results a solver can see: pod names, load, windows, ids.
 
-They follow from a secret of the recording or trial, which lies with the truth, and never from a plan, a seed or a fault.
-The same secret gives the same draws again.
+They derive from a secret of the recording or trial, stored with the truth, and never from a plan, a seed or a fault. The
+same secret gives the same draws.
 """
 
 from __future__ import annotations

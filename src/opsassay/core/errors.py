@@ -24,7 +24,7 @@ from contextlib import contextmanager
 
 
 class OpsAssayError(Exception):
-    """Anything that OpsAssay can explain in one sentence."""
+    """An error that OpsAssay can explain in one sentence."""
 
     exit_code = 1
 
@@ -48,7 +48,7 @@ class NotFoundError(UserError):
 
 
 class ConfigError(UserError):
-    """A file written by a person is wrong: the message names file, line and field."""
+    """A file that a person wrote is wrong: the message names file, line and field."""
 
 
 @contextmanager
@@ -75,11 +75,11 @@ class QueryError(UserError):
 
 
 class LeftByAgentError(OpsAssayError):
-    """What an agent left cannot be read or kept: a failed attempt of that agent, never one of ours."""
+    """Output of an agent cannot be read or stored: the attempt counts as failed by that agent."""
 
 
 class OperationError(OpsAssayError):
-    """The world failed us; *log_tail* holds the last lines of the log that explains it."""
+    """Something outside of OpsAssay failed; *log_tail* is the last lines of the log that explains it."""
 
     def __init__(self, message: str, log_tail: str = "") -> None:
         self.log_tail = log_tail
@@ -91,7 +91,7 @@ class StartError(OperationError):
 
 
 class NotNormalError(OperationError):
-    """The system was not healthy before the fault, as *objection* says, so that no fault was injected."""
+    """The system was not healthy before the fault, for the reason *objection*, so that no fault was injected."""
 
     def __init__(self, objection: str) -> None:
         self.objection = objection
@@ -102,7 +102,7 @@ class NotNormalError(OperationError):
 
 
 class LostError(OperationError):
-    """A process that this command depends on went away."""
+    """A process that this command depends on ended."""
 
 
 def nearest(name: str, choices: Iterable[str]) -> str | None:

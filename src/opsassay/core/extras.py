@@ -1,4 +1,4 @@
-"""Which optional part of OpsAssay a missing package belongs to, and how that is installed, as one sentence."""
+"""Finds the optional part (pip extra) of OpsAssay to which a missing package belongs, and how to install it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 from opsassay import __version__
 
 WHEEL = f"opsassay-{__version__}-py3-none-any.whl"
-"""The name of the wheel. OpsAssay is on no package index: it is installed from this file or from a checkout."""
+"""The file name of the wheel. OpsAssay is on no package index: it is installed from this file or from a checkout."""
 
 PACKAGES: Mapping[str, tuple[str, ...]] = {
     "data": ("duckdb", "google", "numpy", "opentelemetry", "polars", "re2", "rustworkx", "scipy"),
@@ -38,16 +38,16 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
         "sqlalchemy",
     ),
 }
-"""The packages, by the names under which they are imported, that an extra of `pyproject.toml` adds to the base."""
+"""Extra of `pyproject.toml` to the packages that it adds to the base, by their import names."""
 
 _LIVE_GROUPS = ("demo", "system", "task")
 _LIVE_COMMANDS = ("incident record", "incident campaign", "run", "run trials", "score trials")
 
 
 def extra_for(package: str, command: str) -> str | None:
-    """Return the pip extra of OpsAssay with which *command* gets the Python *package*; None if no extra has it.
+    """Return the pip extra that installs the Python *package* for *command* ("system up"); None if no extra has it.
 
-    *command* is its whole name, such as ``system up``.
+    For commands that run a system it is "testbed" instead of "data", which it includes.
     """
     own = next((extra for extra, names in PACKAGES.items() if package.partition(".")[0] in names), None)
     live = command in _LIVE_COMMANDS or command.partition(" ")[0] in _LIVE_GROUPS

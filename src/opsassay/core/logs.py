@@ -1,9 +1,8 @@
-"""Structured logs of processes that run without a person: one JSON object a line, plain words on a terminal.
+"""Structured logs of background processes: one JSON object per line, plain text on a terminal.
 
-A line holds time, level, logger, process (its name in its system), system, event (what happened, in words), the fields of
-the event, and with an unexpected error its traceback in the field ``error``. `configure` is called once in each process; a
-library that logs in one where nobody did says nothing. The variable OPSASSAY_LOG sets the least level that is written:
-debug, info (the default), warning or error.
+A line has time, level, logger, process, system, event (in words), the event's fields, and in ``error`` the traceback of an
+unexpected error. Each process calls `configure` once; without it nothing is logged. The variable OPSASSAY_LOG sets the
+lowest level that is written: debug, info (the default), warning or error.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from typing import Any
 LEVELS = ("debug", "info", "warning", "error")
 ROOT = "opsassay"
 SYSTEM = "OPSASSAY_SYSTEM"
-"""The variable by which processes of a local system know it: its folder, named after it."""
+"""The environment variable with the folder of the local system that a process belongs to."""
 
 FILE_BYTES = 2**20
-"""The cap of a log that a process writes to a file of its own; twice that with the one before it."""
+"""Bytes at which a process's log file is renamed and begun again; the file before it stays."""
 
 
 class Log:
-    """Writes what happens in the module *name*: an event in words, and its fields by name."""
+    """Writes log entries of the module *name*: an event in words, and its fields by name."""
 
     def __init__(self, name: str) -> None:
         spec = getattr(sys.modules["__main__"], "__spec__", None) if name == "__main__" else None
@@ -59,7 +58,7 @@ class Log:
 
 
 class JsonForm(logging.Formatter):
-    """Writes a record as one line of JSON."""
+    """Formats a log record as one line of JSON."""
 
     def __init__(self, process: str, system: str) -> None:
         super().__init__()
@@ -80,7 +79,7 @@ class JsonForm(logging.Formatter):
 
 
 class ConsoleForm(JsonForm):
-    """Writes a record for a person."""
+    """Formats a log record as text for a person."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return *record* as a line of text for a terminal: time, level, process, event and fields."""
@@ -122,10 +121,7 @@ def parsed(line: str) -> dict[str, Any] | None:
 
 
 def last_words(text: str) -> str:
-    """Return the last line of the log *text* that is no entry of `Log`, such as the error of a dead process.
-
-    '' without one.
-    """
+    """Return the last line of the log *text* that is no entry of `Log`, such as the error of a dead process; '' without."""
     return next((line for line in reversed(text.strip().splitlines()) if line and parsed(line) is None), "")
 
 

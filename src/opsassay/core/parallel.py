@@ -1,4 +1,4 @@
-"""The one `map` over many items: processes of this machine, or a ray cluster, in the order of the items."""
+"""Maps a function over many items, in processes of this machine or on a Ray cluster; results have the items' order."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def heed_interrupts() -> None:
 
 
 def interrupt_once(number: int, frame: FrameType | None) -> None:
-    """Handle SIGINT or SIGTERM: raise KeyboardInterrupt at the first, and ignore all later ones during the clean-up.
+    """Handle SIGINT or SIGTERM: raise KeyboardInterrupt at the first one, ignore later ones during the clean-up.
 
-    When a parent ends, the kernel may send the same signal several times, once for each thread of the parent.
+    When a parent ends, the kernel may send the signal once for each of its threads.
     """
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, lambda *_: None)
@@ -69,7 +69,7 @@ def map_processes(function: Callable[[T], R], items: Sequence[T], jobs: int, *, 
 
 
 _given_up = threading.Event()
-"""Set in a process that has to end: what its pool has handed to it already is not begun."""
+"""Set in a worker process that has to end: it then refuses work that its pool has already passed to it."""
 
 
 def _call_unless_given_up(function: Callable[[T], R], item: T) -> R:

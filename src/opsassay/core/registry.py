@@ -1,4 +1,4 @@
-"""Names to code, lazily: built-in dotted paths plus entry points, with "did you mean" for the unknown ones."""
+"""Loads objects by name, from built-in dotted paths and entry points; an unknown name gets a suggestion."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from opsassay.core.errors import NotFoundError
 class Registry:
     """Objects of one *kind* by name.
 
-    *builtin* maps names to ``module:attribute``; installed packages add to it through the entry-point *group*.
-    Nothing is imported before it is asked for.
+    *builtin* maps names to ``module:attribute``; installed packages add to it through the entry-point *group*. An object is
+    imported when it is first loaded.
     """
 
     def __init__(self, kind: str, group: str, builtin: Mapping[str, str]) -> None:

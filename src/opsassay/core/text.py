@@ -1,4 +1,4 @@
-"""Small texts of messages: how many of something there are, what an error says first."""
+"""Small texts of messages, such as counts and the first line of an error."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What comes from outside: text that is shown, JSON that is read, files that are opened, all within bounds.
+"""Reads input from outside within limits: text to show, JSON, files.
 
-Agents, recordings and files of others are hostile until read. Whatever reads them does it through here, so that there is
-one place for each rule: no link is followed, nothing is expanded that has not been measured, no control is sent.
+Agents, recordings and files of others count as hostile. No link is followed, nothing unmeasured is expanded, no control
+character is shown.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from typing import Any, BinaryIO
 from opsassay.core.errors import UserError
 
 MAX_FILE_BYTES = 256 * 2**20
-"""Bytes of a JSON file from outside."""
+"""Most bytes of a JSON file from outside."""
 
 MAX_JSON_DEPTH = 100
-"""Levels of lists and objects in a JSON text from outside."""
+"""Most levels of lists and objects in a JSON text from outside."""
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _CONTROLS = re.compile(
@@ -33,7 +33,7 @@ _CONTROLS = re.compile(
 
 
 MAX_SOCKET_PATH = 107
-"""Bytes of the path of a Unix socket that the kernel takes."""
+"""Most bytes in the path of a Unix socket, by the kernel."""
 
 
 def require_socket_path(path: Path) -> None:
@@ -51,7 +51,7 @@ def safe_text(text: str) -> str:
 
 
 MAX_SENTENCE = 600
-"""Characters of a reason that quotes what came from outside."""
+"""Most characters of a reason that quotes text from outside."""
 
 
 def one_sentence(text: str) -> str:
@@ -169,7 +169,7 @@ def most_expanded(packed_bytes: int, least_bytes: int, ratio: int) -> int:
 
 
 class Bounded(io.RawIOBase):
-    """A stream of which no more than *most_bytes* are read; what is beyond raises UserError about *name*."""
+    """A stream of which at most *most_bytes* are read; content beyond them raises UserError about *name*."""
 
     def __init__(self, stream: BinaryIO | gzip.GzipFile, most_bytes: int, name: str) -> None:
         self._stream, self._left, self._name, self._most = stream, most_bytes, name, most_bytes

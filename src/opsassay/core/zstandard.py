@@ -1,4 +1,4 @@
-"""Zstandard, in bodies and in archives: the standard library has it since Python 3.14, a backport of the same before."""
+"""Zstandard for bodies and archives: from the standard library since Python 3.14, before from its backport."""
 
 import sys
 

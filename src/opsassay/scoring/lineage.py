@@ -121,7 +121,7 @@ class Lineage:
         self.queries: list[Query] = []
         columns, _ = self._resolve_query(tree["statements"][0]["node"], {}, None, outermost=True)
         self.output = _combine_columns(column for _, column in columns)
-        """What the result as a whole comes from."""
+        """The sources of all columns of the result together."""
 
     def resolve_column(self, reference: Node) -> Column:
         """Return the origin of *reference*, a column reference node of the syntax tree."""

@@ -1,1 +1,1 @@
-"""HTTP/1.1 on a listening socket within bounds of size, time and number, one request a connection."""
+"""HTTP/1.1 on a listening socket, limited in size, time and number of connections; one request per connection."""

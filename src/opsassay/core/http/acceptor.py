@@ -1,10 +1,8 @@
-"""Connections to a listening socket, each served in a thread; nothing of them is left when the block ends.
+"""Accepts connections on a listening socket and serves each in a thread; closes all of them when its block ends.
 
-A thread that accepts a connection serves it itself while another one waits for the next: one that is begun or woken up for
-each waits for the processor first, which takes milliseconds on a busy machine (p95 of an answer 4.6 ms instead of 0.25).
-
-`socketserver` looks only every so often whether it shall end, and leaves open connections to themselves; a server that is
-started for each of hundreds of worlds has to end within a millisecond, and wholly.
+The thread that accepts a connection serves it while another one waits for the next: a thread that is started or woken for
+each connection first waits for a processor (p95 of a response 4.6 ms instead of 0.25 on a busy machine). `socketserver`
+ends late and leaves open connections; a server that starts for each of hundreds of worlds must end within a millisecond.
 """
 
 from __future__ import annotations
@@ -19,18 +17,18 @@ from types import TracebackType
 from opsassay.core.errors import StartError, UserError
 
 MOST_CONNECTIONS = 128
-"""At the same time; further ones wait."""
+"""Most connections at the same time; further ones wait."""
 
 END_TIMEOUT_S = 5.0
-"""How long the end waits for what is being answered; a server's own answers take no such time."""
+"""Seconds that the end waits for responses in progress."""
 
 _PAUSE_S = 0.05
 _MOST_WAITING = 2
-"""Threads that wait for a connection; a further one that has served its own ends."""
+"""Threads that wait for a connection; a thread beyond them ends once it has served its connection."""
 
 
 class Acceptor:
-    """While the block runs every connection to *listener* is given to *serve* and closed when that returns."""
+    """Calls *serve* with every connection to *listener* while the block runs, and closes it when *serve* returns."""
 
     def __init__(self, listener: socket.socket, serve: Callable[[socket.socket], None]) -> None:
         self._listener, self._serve = listener, serve
@@ -78,7 +76,7 @@ class Acceptor:
                 self._threads.discard(threading.current_thread())
 
     def _accept_next(self) -> socket.socket | None:
-        """Wait for the next connection and return it; None when the listener is closed or no file descriptor is free."""
+        """Wait for the next connection and return it; None if the listener is closed or no file descriptor is free."""
         self._room.acquire()
         try:
             return self._listener.accept()[0]
@@ -112,7 +110,7 @@ class Acceptor:
 
 
 def listen_on_port(port: int = 0) -> socket.socket:
-    """Listen on *port* of 127.0.0.1 (0: any free one); raises UserError when it is taken, StartError when none is free."""
+    """Listen on *port* of 127.0.0.1 (0: any free one); raises UserError if it is taken, StartError if none is free."""
     listener = socket.socket(socket.AF_INET)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

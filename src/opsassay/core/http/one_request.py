@@ -1,7 +1,6 @@
-"""One HTTP request of a connection, and its answer: read and written within bounds of size and time, then it is over.
+"""Reads one HTTP request of a connection and writes its response, limited in size and time.
 
-The few lines of HTTP that are needed stand here, since the standard library's server bounds neither the time that a whole
-request may take nor the size of its head.
+The standard library's server limits neither the time of a whole request nor the size of its head.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from opsassay.core.errors import UserError
 from opsassay.core.untrusted import read_json
 
 MOST_HEAD_BYTES = 2**14
-"""Of the request line and the headers together."""
+"""Most bytes of the request line and the headers together."""
 
 MOST_HEADERS = 100
 MOST_BODY_BYTES = 3 * 2**20
-"""What a real API server takes."""
+"""Most bytes of a body, as of a real API server."""
 
 REQUEST_TIMEOUT_S, ANSWER_TIMEOUT_S, DRAIN_S = 10.0, 30.0, 1.0
 _CHUNK_BYTES = 2**16
@@ -32,7 +31,7 @@ _LONG_HEAD = f"the head of a request may have {MOST_HEAD_BYTES} bytes"
 
 
 class UnreadableError(UserError):
-    """What came is no request that is answered; *status* is HTTP's."""
+    """The client sent no request that can be answered; *status* is the HTTP status of the response."""
 
     def __init__(self, status: int, message: str) -> None:
         self.status = status
@@ -40,9 +39,9 @@ class UnreadableError(UserError):
 
 
 class RequestHead(NamedTuple):
-    """A request as far as its headers; *rest* is what has been read beyond them, *length* that of the whole body.
+    """A request line and its headers; *rest* are bytes read beyond them, *length* is the bytes of the whole body.
 
-    *query* has the first value of each parameter, *query_text* all of it as it was written.
+    *query* has the first value of each parameter, *query_text* is the query string as sent.
     """
 
     method: str
@@ -95,10 +94,7 @@ def read_body(connection: socket.socket, head: RequestHead, deadline: float) -> 
 
 
 def read_content(connection: socket.socket, head: RequestHead, deadline: float) -> bytes:
-    """Read the body that *head* announces and return its bytes, b"" without one.
-
-    *deadline* and errors as in `read_head`.
-    """
+    """Read the body that *head* announces and return its bytes (b"" without one); *deadline*, errors as in `read_head`."""
     if header(head.headers, "Expect").lower() == "100-continue":
         connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
     read = bytearray(head.rest)
@@ -117,7 +113,7 @@ def header(headers: Mapping[str, str], name: str) -> str:
 def send_answer(connection: socket.socket, outcome: tuple[int, Any]) -> None:
     """Send *outcome*, (status, content), as the HTTP response; raises OSError when the client is gone.
 
-    Bytes are sent as text, a list as one JSON object a line (a Kubernetes watch), any other content as JSON.
+    Bytes are sent as plain text, a list as one JSON object per line (a Kubernetes watch), other content as JSON.
     """
     status, content = outcome
     if isinstance(content, list):  # the events of a watch, whose end is that of the connection

@@ -1,1 +1,1 @@
-"""The nouns: frozen, versioned models without behaviour; docs/architecture.md lists them."""
+"""The data models: frozen and versioned; docs/architecture.md lists them."""

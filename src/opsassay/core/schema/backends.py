@@ -1,4 +1,4 @@
-"""TeamBackends: where a team's Prometheus, Loki, Tempo or Jaeger is, and how what they hold is read."""
+"""TeamBackends: the addresses of a team's Prometheus, Loki, Tempo or Jaeger, and how their telemetry is read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TEXTS = (
     r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*",
     r"://[^/\s:@]+:[^/\s@]+@",
 )
-"""What looks like a credential: authorization in any text, a JSON web token, user and password of a URL."""
+"""Patterns of credentials: an authorization value, a JSON web token, user and password of a URL."""
 
 _TABLES = ("metrics", "metrics_sum")
 
@@ -71,7 +71,7 @@ class Backend(Written):
 
 
 class MetricRule(Written):
-    """What one metric of Prometheus becomes."""
+    """The name and table that one metric of Prometheus gets."""
 
     name: str = Field(default="", description="its name in the datapack; as in Prometheus if empty")
     table: str = Field(default="", description="metrics (gauges) or metrics_sum (counters); by the rule if empty")
@@ -84,7 +84,7 @@ class MetricRule(Written):
 
 
 class Redact(Written):
-    """What is replaced by [redacted] before anything is written."""
+    """The parts of telemetry that are replaced by [redacted] before anything is written."""
 
     labels: tuple[str, ...] = Field(default=(), description="labels and attributes whose values go")
     headers: tuple[str, ...] = Field(default=HEADERS, description="headers whose values go, in attributes and bodies")
@@ -98,7 +98,7 @@ class Redact(Written):
 
 
 class ImportLimits(Written):
-    """What an import may ask of a backend."""
+    """The limits on an import's requests to a backend."""
 
     requests_per_s: float = Field(default=500, gt=0, le=100_000, description="of each backend")
     at_once: int = Field(default=8, ge=1, le=64, description="requests that wait for an answer at the same time")
@@ -114,7 +114,7 @@ _At = Annotated[Backend, BeforeValidator(_with_url)]
 
 
 class TeamBackends(Written):
-    """Where telemetry is, how its names become those of a datapack, what is redacted, the limits."""
+    """The backends, how their names become those of a datapack, what is redacted, and the limits."""
 
     prometheus: _At | None = None
     loki: _At | None = None
@@ -139,7 +139,7 @@ class TeamBackends(Written):
         return {name: one for name in NAMES if (one := getattr(self, name)) is not None}
 
     def require(self) -> None:
-        """Raise UserError when these settings leave nothing to read."""
+        """Raise UserError unless a backend is set, each has a URL, and only one of Tempo and Jaeger is set."""
         if not self.backends():
             raise UserError("No backend is named; give at least one of --prometheus, --loki, --tempo, --jaeger.")
         if nowhere := [name for name, one in self.backends().items() if not one.url]:
@@ -149,5 +149,5 @@ class TeamBackends(Written):
 
     @property
     def span_unit_ns(self) -> int:
-        """How exact the times of spans are in the backend that holds them, in ns."""
+        """The resolution of span times in the backend, in ns: 1000 with Jaeger, else 1."""
         return 1 if self.jaeger is None else 1000

@@ -1,4 +1,4 @@
-"""Work that goes on beside a block: one thread, ended and joined with the block, whatever ends it."""
+"""A thread that works in the background of a block, and is ended and joined with it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Self
 
 
 class Background(ABC):
-    """A thread called *name* that does `work` while the block runs; the block's end waits for it."""
+    """A thread called *name* that runs `work` during the block; the end of the block waits for it."""
 
     def __init__(self, name: str) -> None:
         self._ended = threading.Event()

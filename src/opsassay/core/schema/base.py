@@ -1,4 +1,4 @@
-"""What all nouns share: frozen, versioned, deterministic bytes; artefacts tolerate unknown keys."""
+"""Base classes of all models: frozen, versioned, with deterministic bytes; artefacts tolerate unknown keys."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from opsassay.core.untrusted import storable
 
 Int64 = Annotated[int, Field(ge=-(2**63), lt=2**63)]
-"""Instants in nanoseconds and numbers of steps: what a column of a table holds."""
+"""An integer that a table column can store, such as an instant in nanoseconds."""
 LARGEST = 1e20
-"""No number in a file that a person writes is larger: sums and products of those that are would not be finite."""
+"""The largest number allowed in a file that a person writes; sums and products of larger ones may be infinite."""
 
 
 class Noun(BaseModel):
@@ -31,7 +31,7 @@ class Noun(BaseModel):
 
 
 class Artefact(Noun):
-    """A noun that stands in a file of its own: it carries *schema_version*; unknown keys are tolerated on reading."""
+    """A model with a file of its own: it has *schema_version*; unknown keys are tolerated on reading."""
 
     SCHEMA_VERSION: ClassVar[int] = 1
     schema_version: int = 1
@@ -53,7 +53,7 @@ def _without_surrogates(noun: Artefact, text: str) -> str:
 
 
 class Written(BaseModel):
-    """A value in a file that a person writes: frozen; an unknown key is an error, and so is a number beyond LARGEST."""
+    """A model of a file that a person writes: frozen; refuses unknown keys and numbers beyond LARGEST."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False)
 

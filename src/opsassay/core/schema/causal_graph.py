@@ -1,7 +1,7 @@
-"""CausalGraph and Annotation: the verified cascade, in the public form (OpenRCA 2.0, F.3) plus our fields.
+"""CausalGraph and Annotation: the verified cascade of an incident, in OpenRCA 2.0's form (F.3) plus our fields.
 
-A component is written ``type|name`` as in the public data, for instance ``service|cart`` or ``span|cart::POST /add``.
-A host (``node|name``) belongs to no service: it may be a root, whose services are those that its edges lead to.
+A component is written ``type|name``, such as ``service|cart`` or ``span|cart::POST /add``. A host (``node|name``) belongs
+to no service; as a root it stands for the services that its edges lead to.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from opsassay.core.schema.base import Artefact, Noun
 from opsassay.core.schema.incident import Label, RootLabel
 
 PUBLISHED = "imported from "
-"""Begins the reason of the annotation of a graph that somebody else published."""
+"""The reason of the annotation of a published graph begins with this."""
 
 
 def is_host(component: str) -> bool:
@@ -42,7 +42,7 @@ class CausalEdge(Noun):
 
 
 class CausalGraph(Artefact):
-    """Nodes, directed cause -> effect edges, roots, and the alarms that accepted paths end in."""
+    """Nodes, directed edges from cause to effect, roots, and the alarms at which accepted paths end."""
 
     case_name: str | None = None
     fault_type: str | None = None
@@ -83,7 +83,7 @@ class CausalGraph(Artefact):
 
 
 class RejectedPath(Noun):
-    """A candidate path and the first gate that it failed."""
+    """A candidate path and the first gate (check) that it failed."""
 
     path: tuple[str, ...]
     gate: str
@@ -91,10 +91,10 @@ class RejectedPath(Noun):
 
 
 class FaultVerdict(Noun):
-    """What became of one of the faults: several may act at once, and each is attributed, absorbed, ... by itself.
+    """The outcome of one of the faults, each by its own label.
 
-    *shown*: whether its own signature was seen at its place, whatever came of it. *direction*: of a network fault, which
-    calls of its place it touches: inbound, outbound, both, peer:NAME or protocol:NAME.
+    *shown*: whether its own signature was seen at its place. *direction*: the calls of its place that a network fault
+    affects: inbound, outbound, both, peer:NAME or protocol:NAME.
     """
 
     type: str
@@ -106,7 +106,7 @@ class FaultVerdict(Noun):
 
 
 class Annotation(Artefact):
-    """What `annotate` returns: the label, the graph, and the account of how it came about."""
+    """The result of `annotate`: the label, the graph, and the reasons."""
 
     label: Label
     reason: str
@@ -123,5 +123,5 @@ class Annotation(Artefact):
 
     @property
     def is_published(self) -> bool:
-        """Whether this annotation comes from a public data set, and was not computed from the telemetry by `annotate`."""
+        """Whether this annotation comes from a public data set, and was not computed by `annotate`."""
         return not self.made_from and self.reason.startswith(PUBLISHED)

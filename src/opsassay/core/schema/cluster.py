@@ -1,8 +1,7 @@
-"""What a scenario says of a cluster: what stands beside its system, what breaks as changes of API objects, who may do what.
+"""The part of a scenario about a cluster: further objects, changes that break the system, the agent's access.
 
-Texts may hold names that are known only when a trial begins: ``{namespace}`` (the system's), ``{watch}`` (what watches over
-it), ``{image}`` (the one that everything of ours runs) and ``{worker1}``, ``{worker2}`` ... (the nodes, in the order of
-their names).
+Texts may have placeholders that are filled when a trial begins: ``{namespace}`` (the system's), ``{watch}`` (the observer's
+namespace), ``{image}`` (the image of all our containers), ``{worker1}``, ``{worker2}`` ... (the nodes, sorted by name).
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from opsassay.core.schema.cost import ResourceRequest
 Verb = Literal["get", "list", "watch", "create", "update", "patch", "delete"]
 LOOKING: frozenset[str] = frozenset({"get", "list", "watch"})
 NodeOp = Literal["stop", "start", "partition", "restore", "delay", "undelay"]
-"""What is done at a node: its kubelet stopped or started, its network cut or restored, slowed or no longer."""
+"""An operation on a node: stop or start its kubelet, cut or restore its network, delay it or end the delay."""
 UNDO_OF_NODE_OP: dict[NodeOp, NodeOp] = {"stop": "start", "partition": "restore", "delay": "undelay"}
 CONTROL_PLANE = "control-plane"
-"""The name under which a node operation reaches the control plane."""
+"""The name of the control plane in a node operation."""
 
 READABLE = (
     "pods", "pods/log", "services", "endpoints", "configmaps", "events", "deployments", "replicasets", "statefulsets",
@@ -32,15 +31,15 @@ CHANGEABLE = (
     "persistentvolumeclaims",
 )  # fmt: skip
 CLUSTER_WIDE = ("nodes", "storageclasses", "persistentvolumes", "namespaces", "componentstatuses")
-"""Resources that live in no namespace and may be granted at all."""
+"""Resources without a namespace that may be granted."""
 GRANTABLE = frozenset({
     *READABLE, *CHANGEABLE, *CLUSTER_WIDE, "pods/exec", "statefulsets/scale", "pods/eviction", "horizontalpodautoscalers",
 })  # fmt: skip
-"""What may be granted. Not among them: secrets, accounts and roles, nodes' proxies: ways to the truth or to a node."""
+"""All resources that may be granted. Secrets, accounts, roles and node proxies lead to the truth or to a node."""
 
 
 class AccessRule(Written):
-    """What an agent may do with some resources: in the system's namespace, in another one, or in none (nodes)."""
+    """The verbs that an agent may use on some resources: of the system's namespace, another one, or none (nodes)."""
 
     resources: tuple[str, ...] = Field(min_length=1)
     verbs: tuple[Verb, ...] = Field(min_length=1)
@@ -90,12 +89,15 @@ STANDARD = (
     AccessRule(resources=("pods/exec",), verbs=("create",)),
     AccessRule(resources=("nodes", "storageclasses", "persistentvolumes"), verbs=("get", "list", "watch")),
 )
-"""What an agent may do when a scenario does not say: look at everything in the system's namespace but secrets, change
-workloads, services, settings, policies and claims there, run commands in its pods, and see nodes and volumes."""
+"""The access of an agent when a scenario sets none.
+
+It may read all but secrets in the system's namespace, change workloads, services, settings, policies and claims there,
+run commands in its pods, and see nodes and volumes.
+"""
 
 
 class ObjectChange(Written):
-    """A change of one API object: it is made, or patched as `kubectl patch` does (strategic merge)."""
+    """A change of one API object: it is created, or patched as by `kubectl patch` (strategic merge)."""
 
     kind: str = Field(min_length=1)
     name: str = Field(min_length=1)
@@ -112,14 +114,14 @@ class ObjectChange(Written):
 
 
 class NodeChange(Written):
-    """Something done at a node, by the command that the user allows for it (`cluster` of a plan)."""
+    """An operation on a node, by the command that the user allows for it (`cluster` of a plan)."""
 
     node: str = Field(description="{worker1} ... or control-plane")
     op: Literal["stop", "partition", "delay"]
 
 
 class ObjectState(Written):
-    """A state that is waited for: what stands at *path* of an object. Parts of lists are named by type, name or number."""
+    """A state to wait for: the value at *path* of an object; list parts are named by type, name or number."""
 
     kind: str
     name: str
@@ -131,7 +133,7 @@ class ObjectState(Written):
 
 
 class OnCluster(Written):
-    """What a scenario with ``substrate: kubernetes`` says besides."""
+    """The further settings of a scenario with ``substrate: kubernetes``."""
 
     stand_ins: bool = Field(
         default=False, description="services are small servers that answer every path: no calls, no load, no telemetry"

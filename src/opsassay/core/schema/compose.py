@@ -1,4 +1,4 @@
-"""ComposeProject: a compose project that is run as a system, and the file by which a user says what its own does not."""
+"""ComposeProject: a compose project that is run as a system, and the settings that its own file lacks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from opsassay.core.schema.program import Ready, Sidecar
 
 
 class ComposeProject(Written):
-    """A project as it is run: a copy of the user's, with names, volumes and networks of its own, or theirs that runs."""
+    """A project as it is run: a copy of the user's with own names, volumes and networks, or the user's running one."""
 
     engine: tuple[str, ...] = Field(min_length=1, description="the engine's program, such as docker")
     attached: str | None = Field(default=None, description="the user's own project, which runs and is not started here")
@@ -25,7 +25,7 @@ class ComposeProject(Written):
 
 
 class ComposeService(Written):
-    """What a compose file does not say of a service."""
+    """Settings of a service that a compose file lacks."""
 
     port: int | None = Field(default=None, ge=1, le=65535, description="where it listens; its first port when left out")
     ready: Ready | None = Field(default=None, description="when it is ready: its port answers when left out")

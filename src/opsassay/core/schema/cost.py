@@ -1,4 +1,4 @@
-"""What a running system costs: prices, requests, budgets, alerts, autoscalers, and one reading of it all."""
+"""The cost of a running system: prices, requests, budgets, alerts, autoscalers, and one reading of them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ CostCause = Literal[
     "legitimate_growth", "autoscaler_threshold", "over_requested_memory", "over_requested_cpu", "idle_deployment",
     "price_change", "nothing_wrong",
 ]  # fmt: skip
-"""What an operator may say is the cause of a cost alert."""
+"""Causes of a cost alert that an operator may report."""
 
 
 class PriceBook(Written):
-    """Prices in USD of what a replica takes: the larger of what it requests and what it uses, as OpenCost has it.
+    """Prices in USD per hour: *core_hour_usd* of one core, *gb_hour_usd* of one GiB of memory.
 
-    *core_hour_usd* is of one core for an hour, *gb_hour_usd* of one GiB of memory for an hour.
+    As in OpenCost a replica is charged for the larger of its request and its use.
     """
 
     core_hour_usd: float = Field(gt=0)
@@ -26,7 +26,7 @@ class PriceBook(Written):
 
 
 class ResourceRequest(Written):
-    """What one replica of a service requests, and may use at most, per replica."""
+    """The resources that each replica of a service requests, which are also its limit."""
 
     cpu: float = Field(gt=0, description="cores")
     memory_mb: int = Field(gt=0, description="MiB")
@@ -42,7 +42,7 @@ class AutoscalerSettings(Written):
 
 
 class CostBudget(Written):
-    """What may be spent, USD per hour; it may be raised by its flexible part, and by no more."""
+    """The budget in USD per hour; it may be raised by its flexible part, not more."""
 
     hourly_usd: float = Field(ge=0)
     flexible_usd: float = Field(ge=0)
@@ -60,9 +60,9 @@ class CostAlertRule(Written):
 
 
 class ServiceCost(Noun):
-    """What one service takes: *cpu* and *memory_gb* are used by all of its replicas, the requests are of all of them.
+    """The use and cost of one service; use and requests are sums over its replicas, in cores and GiB.
 
-    In cores and GiB; ``*_usd`` are USD an hour, *handled_rps* requests a second.
+    ``*_usd`` are USD per hour, *handled_rps* is requests per second.
     """
 
     replicas: int
@@ -76,11 +76,11 @@ class ServiceCost(Noun):
 
 
 class CostReading(Noun):
-    """One line of a run's cost.jsonl: what everything costs in an hour at *time_ns*, and whether the alert fires.
+    """One line of a run's cost.jsonl: the hourly cost of everything at *time_ns* (UTC), and whether the alert fires.
 
-    *budget_usd* and *alert_ratio* are None when the budget or the alert rule is gone; *most_replicas* are the limits of the
-    autoscalers that there are, *targets* the shares of the requests that they aim at, by service.
-    *time_ns* is UTC, money is USD an hour; *last_week_usd* is what the same hour cost then, None until it is known.
+    *budget_usd* and *alert_ratio* are None after the budget or the alert rule was deleted; by service, *most_replicas*
+    are the autoscalers' limits and *targets* the shares of the requests that they aim at. *last_week_usd* is the cost of
+    the same hour a week before, None until it is known.
     """
 
     time_ns: int
@@ -101,7 +101,7 @@ class CostReading(Noun):
 
 
 class ReportedCause(Noun):
-    """One line of a run's cost_causes.jsonl: what an operator said is the cause, and when (UTC)."""
+    """One line of a run's cost_causes.jsonl: the cause that an operator reported, and when (UTC)."""
 
     time_ns: int
     service: str

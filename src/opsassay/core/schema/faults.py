@@ -1,7 +1,7 @@
-"""The vocabulary of faults, and the catalogue of their types, which families in `testbed/catalogue/` and packages fill.
+"""The vocabulary of faults, and the catalogue of their types; families in `testbed/catalogue/` and packages fill it.
 
-Source: OpenRCA 2.0 (arXiv 2606.27154), Table 5 (31 chaos types) and Table 6 (25 observable kinds). The parameter names
-and defaults and the actuator are ours: a fault type names the *actuator* that it needs, a substrate offers actuators.
+Source: OpenRCA 2.0 (arXiv 2606.27154), Table 5 (31 chaos types) and Table 6 (25 observable kinds). Parameter names,
+defaults and actuators are ours.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from opsassay.core.registry import Registry
 from opsassay.core.schema.base import Noun
 
 NO_FAULT = "NoFault"
-"""The type of an incident in which nothing was broken; not one of the 31."""
+"""The type of an incident in which nothing was broken; none of the 31."""
 
 DISTURBANCES = ("quiet", "load_surge", "harmless_restart")
-"""The kinds of incidents without a fault: nothing happens, or what happens harms nobody."""
+"""The kinds of incidents without a fault: nothing happens, or something harmless."""
 
 
 class Category(StrEnum):
@@ -36,7 +36,7 @@ class Category(StrEnum):
 
 
 class Layer(StrEnum):
-    """What a fault acts on."""
+    """The layer that a fault acts on."""
 
     INFRASTRUCTURE = "infrastructure"
     APPLICATION = "application"
@@ -61,7 +61,7 @@ class Level(StrEnum):
 
 
 class Actuator(StrEnum):
-    """What a substrate must offer so that a fault type can be injected on it."""
+    """The means that a substrate must offer so that a fault type can be injected on it."""
 
     SIGNAL = "signal"
     CGROUP = "cgroup"
@@ -71,7 +71,7 @@ class Actuator(StrEnum):
 
 
 class FaultKind(StrEnum):
-    """The observable vocabulary of Table 6: what a diagnosis may claim."""
+    """The observable kinds of faults of Table 6: those that a diagnosis may claim."""
 
     POD_FAILURE = "pod_failure"
     POD_UNAVAILABLE = "pod_unavailable"
@@ -101,7 +101,7 @@ class FaultKind(StrEnum):
 
 
 class Parameter(Noun):
-    """One knob of a fault type; *default* None means that it may be left out."""
+    """One parameter of a fault type; *default* None means that it may be left out."""
 
     name: str
     type: str  # "int", "float" or "str"
@@ -128,7 +128,7 @@ class FaultType(Noun):
 
 
 class Catalogued(Protocol):
-    """A fault type as its family describes it; the testbed knows more about it than its row."""
+    """A fault type as its family describes it, with more than its row of Table 5."""
 
     @property
     def row(self) -> FaultType:
@@ -153,9 +153,9 @@ def families() -> tuple[tuple[Catalogued, ...], ...]:
 
 
 class FaultCatalogue(Mapping[str, FaultType]):
-    """The chaos types by their published name, in the order of Table 5; read when it is first used.
+    """The fault types by published name, in the order of Table 5; built at first use.
 
-    Its first use raises ConfigError when two families have a type of one name.
+    The first use raises ConfigError when two families have a type of one name.
     """
 
     @functools.cached_property

@@ -1,4 +1,4 @@
-"""Reading files that people write: YAML into a model, with file, line and field in every error."""
+"""Reads YAML files that people write into models; every error names file, line and field."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from opsassay.core.schema.base import Written
 from opsassay.core.schema.validation_errors import described, in_words, place_of
 
 MAX_CHARACTERS, MAX_DEPTH, MAX_NODES = 2_000_000, 60, 200_000
-"""What a file that people write may hold: characters, levels, and values when its aliases are written out."""
+"""The limits of a file that people write: characters, levels, and values with all aliases expanded."""
 
 YAML_LOADER: type[yaml.SafeLoader | yaml.CSafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""The loader by libyaml, about ten times as fast as the one in Python, which stands in where PyYAML has no libyaml."""
+"""The loader of libyaml, about ten times as fast as the Python one, which is used without libyaml."""
 
 W = TypeVar("W", bound=Written)
 
@@ -113,9 +113,9 @@ def _count_expanded_values(node: yaml.Node | None) -> int:
 
 
 def _describe_first_error(error: ValidationError, model: type[Written], node: yaml.Node | None, name: str) -> str:
-    """Return "file:line: field: message" for the first problem in *error*, a misspelt key first, and the number of others.
+    """Return "file:line: field: message" of the first problem in *error*, a misspelt key first, and the number of others.
 
-    *name* is the file; *node* is its parsed YAML, for the line, None leaves the line out.
+    *name* is the file; *node* is its parsed YAML, for the line; None leaves the line out.
     """
     found = error.errors(include_url=False)
     # A misspelt key is also a missing one: the line that is there helps more than the one that is not.

@@ -1,4 +1,4 @@
-"""Fault, Incident, Truth: one recorded failure, with what a solver may see and what only the grader may see apart."""
+"""Fault, Incident, Truth: one recorded failure; solvers may see the incident, only the grader sees the truth."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = [
 
 
 class Fault(Noun):
-    """An intervention as it happened, on a *service* or on a *host*; times are nanoseconds of UTC wall clock."""
+    """A fault as it was injected, into a *service* or a *host*; times are nanoseconds of UTC wall clock."""
 
     type: str
     service: str | None
@@ -51,7 +51,7 @@ class Fault(Noun):
 
 
 class Window(Noun):
-    """A half-open span of time, nanoseconds of UTC wall clock."""
+    """A half-open period, in nanoseconds of UTC wall clock."""
 
     start_ns: Int64
     end_ns: Int64
@@ -63,10 +63,10 @@ class Window(Noun):
 
 
 class Alert(Noun):
-    """An alert rule that fired; *value* and *threshold* share the unit of the signal.
+    """An alert rule that fired; *value* and *threshold* have the unit of the signal.
 
-    *signal* is a golden signal of a service, or in a trial something of the system's state (`AlertSignal`); *severity*
-    is known in trials alone; *time_ns* is UTC.
+    *signal* is a golden signal of a service or, in a trial, a signal of the system's state (`AlertSignal`); *severity* is
+    known in trials only; *time_ns* is UTC.
     """
 
     time_ns: Int64
@@ -79,7 +79,7 @@ class Alert(Noun):
 
 
 class Incident(Artefact):
-    """incident.json: all that a solver gets beside the tables. Nothing in it may name the fault."""
+    """incident.json: all that a solver gets besides the tables. It must not name the fault."""
 
     id: str
     system: str
@@ -92,10 +92,10 @@ class Incident(Artefact):
 
 
 class EffectCheck(Noun):
-    """Whether the fault's own signature was seen, measured against the moments before.
+    """The check whether a fault's own signature was seen.
 
-    *before* and *after* are the number that *signature* describes, before the fault and under it; it passes when
-    *after* reaches *threshold*. *seconds* is how long after the first fault began to act the check ended.
+    *before* and *after* are the measured value of *signature* before and during the fault; it passes when *after* reaches
+    *threshold*. *seconds* is the time from the start of the first fault to the end of the check.
     """
 
     signature: str
@@ -107,7 +107,7 @@ class EffectCheck(Noun):
 
 
 class Label(StrEnum):
-    """What became of an injection; only *attributed* cases are graded on their path."""
+    """The outcome of an injection; only *attributed* cases are graded on their path."""
 
     ATTRIBUTED = "attributed"
     NO_EFFECT = "no_effect"
@@ -117,7 +117,7 @@ class Label(StrEnum):
 
 
 class RootLabel(Noun):
-    """A ground-truth root cause at every level that applies (OpenRCA 2.0, Table 4); empty means not applicable."""
+    """A root cause in the truth, at every level that applies (OpenRCA 2.0, Table 4); () where a level does not."""
 
     service: tuple[str, ...] = ()
     pod: tuple[str, ...] = ()
@@ -128,7 +128,7 @@ class RootLabel(Noun):
 
 
 class AffectedByFault(NamedTuple):
-    """A fault with the *services* that it hit (its own, or all of its host's) and whether it was seen to act."""
+    """A fault, the *services* that it hit (its own, or all of its host), and whether its effect was seen."""
 
     fault: Fault
     services: frozenset[str]
@@ -136,11 +136,10 @@ class AffectedByFault(NamedTuple):
 
 
 class Truth(Artefact):
-    """truth.json: what only the grader may see. The causal graph and the ledger lie beside it.
+    """truth.json: the part of a recorded incident that only the grader may see.
 
-    *effects* holds the effect check of each fault in the order of *faults*; it is empty when nothing was checked, as for
-    an incident without a fault or an imported one. *roots* holds one label per fault of a recorded incident. Version 1
-    had a single *effect*.
+    *effects* has the effect check of each of *faults*, in order; () when nothing was checked, as without a fault or for an
+    imported incident. *roots* has one label per fault of a recorded incident. Version 1 had a single *effect*.
     """
 
     SCHEMA_VERSION: ClassVar[int] = 2
@@ -173,7 +172,7 @@ class Truth(Artefact):
 
     @property
     def is_fingerprinted(self) -> bool:
-        """Whether it was recorded without a secret, so that its random draws can be computed from public plans."""
+        """Whether the incident was recorded without a secret, so that its random draws follow from public plans."""
         return bool(self.isolation) and not self.secret
 
     @property
@@ -189,7 +188,7 @@ class Truth(Artefact):
         return hit or tuple(frozenset(label.service) for label in self.roots if label.service)
 
     def affected(self) -> tuple[AffectedByFault, ...]:
-        """Return (fault, its services, whether its effect check passed) for every fault but NoFault; True if unchecked."""
+        """Return (fault, its services, whether its effect check passed or was not made) for every fault but NoFault."""
         labels = self.roots if len(self.roots) == len(self.faults) else (RootLabel(),) * len(self.faults)
         acted = [effect.passed for effect in self.effects] or [True] * len(self.faults)
         return tuple(

@@ -1,6 +1,6 @@
-"""JSON lines on disk: one object a line, appended in one write; a last line torn by a crash is dropped on reading.
+"""JSON lines files: one object per line, appended in one write; reading drops a last line that a crash cut off.
 
-Files are read line by line, so memory is that of the longest line and of what the caller keeps.
+Files are read line by line.
 """
 
 from __future__ import annotations

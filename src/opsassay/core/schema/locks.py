@@ -1,4 +1,4 @@
-"""The one lock of a folder that several processes write to; it goes with the process that holds it."""
+"""The lock of a folder that several processes write to; it is released when its process ends."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def folder_lock(
 ) -> Iterator[None]:
     """Hold the lock file *name* in *folder* while the block runs; one thread or process holds it at a time.
 
-    Without *wait*, a lock that is held raises *refusal*, or BlockingIOError. Waiting is done by the kernel and in turn:
-    a hundred workers that poll every 50 ms would keep a processor busy. A symbolic link is not followed.
+    Without *wait*, a held lock raises *refusal*, or BlockingIOError. The kernel serves waiting processes in turn. A
+    symbolic link is not followed.
     """
     held = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     try:

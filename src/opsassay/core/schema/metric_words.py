@@ -1,4 +1,4 @@
-"""What every metric is called, in which unit it is, and what it means: the one table that all tables and pages read."""
+"""The title, unit and description of every metric, for all tables and pages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from opsassay.core.schema.files import packaged_yaml
 
 
 class MetricWord(Noun):
-    """A metric's column title, its *unit* ("share" is written in percent) and one sentence on it."""
+    """A metric's column title, its *unit* ("share" is shown in percent) and a sentence *about* it."""
 
     title: str
     unit: str
@@ -21,7 +21,7 @@ def _read_metric_words() -> dict[str, MetricWord]:
 
 
 METRICS = _read_metric_words()
-"""Known metrics in the order of their columns; `metric_words.yaml` has them."""
+"""The metrics of `metric_words.yaml` in the order of their columns."""
 
 
 def is_share(metric: str, unit: str = "share") -> bool:

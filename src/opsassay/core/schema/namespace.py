@@ -1,4 +1,4 @@
-"""ExistingNamespace: a namespace of a cluster that runs a team's own deployments, as a system file names it."""
+"""ExistingNamespace: a cluster's namespace with a team's own deployments, as a system file names it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from opsassay.core.schema.base import Written
 
 
 class ExistingNamespace(Written):
-    """The namespace whose deployments the services are; nothing of it is deployed or removed here."""
+    """The namespace whose deployments are the services; OpsAssay neither deploys nor removes them."""
 
     name: str = Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$", description="the namespace")
     probes: dict[str, str] = Field(

@@ -1,4 +1,4 @@
-"""Settings in layers: defaults < file < ``-c KEY=VALUE`` < option, merged by one pure function."""
+"""Merges settings in layers: defaults < file < ``-c KEY=VALUE`` < option."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""FaultPlan: what to break, as a person writes it in YAML; everything that the file alone shows is checked.
-
-The parameters of a fault as a person gives them: checked against the catalogue, filled in with its defaults.
-"""
+"""FaultPlan: the faults to inject, as a person writes them in YAML, checked against the catalogue with its defaults."""
 
 from __future__ import annotations
 
@@ -127,11 +124,11 @@ _SENSE: Mapping[str, Callable[[Mapping[str, Any]], str | None]] = {
     "value": _complain_about_value,
     "offset_ms": _complain_about_offset,
 }
-"""What a parameter must be beyond its type and bounds: the objection to it, None when there is none."""
+"""Parameter to a function that returns the objection to its value beyond type and bounds, None without one."""
 
 
 class Target(Written):
-    """Where a fault acts: a service, of which *replica* None is the first one, or a whole host."""
+    """The place of a fault: a service's *replica* (None: the first), or a whole host."""
 
     service: str | None = None
     host: str | None = None
@@ -154,7 +151,7 @@ class Target(Written):
 
 
 class _Broken(Written):
-    """What the short form of a plan and each fault of the long form have in common."""
+    """The common fields of a plan's short form and of each fault of its long form."""
 
     fault: str | None = Field(default=None, description="chaos type, or NoFault")
     target: Target | None = None
@@ -187,7 +184,7 @@ class _Broken(Written):
 
 
 class PlannedFault(_Broken):
-    """One fault: what to break, where, how much."""
+    """One fault: its type, target and parameters."""
 
     fault: str = Field(description="chaos type, or NoFault")
 
@@ -205,7 +202,7 @@ class PlannedFault(_Broken):
 
 
 class FaultPlan(_Broken):
-    """What to break and for how long: one fault, written at the top, or several at once under ``faults``."""
+    """The faults to inject and for how long: one fault at the top level, or several at once under ``faults``."""
 
     faults: tuple[PlannedFault, ...] = Field(default=(), description="faults that act at the same time")
     duration_s: float = Field(default=60.0, gt=0, le=24 * 3600)

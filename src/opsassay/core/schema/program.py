@@ -1,4 +1,4 @@
-"""Program: any program of a user's own as a service of a system: its command, its environment, when it is ready."""
+"""Program: a user's own program as a service of a system: command, environment, readiness."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from opsassay.core.schema.base import Written
 
 Runtime = Literal["node", "python"]
 ENVOY = "envoy"
-"""The only sidecar that there is."""
+"""The only sidecar that is known by name."""
 FAKETIME = "faketime"
-"""The only library of clocks that there is."""
+"""The only clock library that is known by name."""
 
 
 def _require_known_sidecar(value: str | None) -> str | None:
-    """Return *value* unless it is neither "envoy" nor an absolute path: raises ValueError then."""
+    """Return *value*; raises ValueError unless it is None, "envoy" or an absolute path."""
     if value is not None and value != ENVOY and not value.startswith("/"):
         raise ValueError(f"sidecar is {ENVOY}, or the absolute path of one, not {value!r}")
     return value
@@ -30,14 +30,14 @@ Sidecar = Annotated[
 
 
 def _require_known_library(value: str | None) -> str | None:
-    """Return *value* unless it is neither "faketime" nor an absolute path: raises ValueError then."""
+    """Return *value*; raises ValueError unless it is None, "faketime" or a path under /usr."""
     if value is not None and value != FAKETIME and not value.startswith("/usr/"):
         raise ValueError(f"clock is {FAKETIME}, or the path of libfaketimeMT.so.1 under /usr, not {value!r}")
     return value
 
 
 class Ready(Written):
-    """When a program is ready: exactly one of the three."""
+    """The condition under which a program is ready: exactly one of the three."""
 
     http: str | None = Field(default=None, description="'GET /healthz': answered with a status below 400")
     tcp: int | None = Field(default=None, ge=1, le=65535, description="a port that accepts connections")
@@ -62,7 +62,7 @@ class Ready(Written):
 
 
 class Command(Written):
-    """A program of a user's own and what it needs to start."""
+    """A user's own program and all that it needs to start."""
 
     command: tuple[str, ...] = Field(default=(), description="the program and its arguments; no shell reads them")
     directory: str = Field(default=".", description="where it starts, from the folder of this file; it reads it only")
@@ -73,7 +73,7 @@ class Command(Written):
 
 
 class Program(Command):
-    """A program that a service runs, in a network, a file system and a control group of its own."""
+    """A program that a service runs, in its own network, file system and control group."""
 
     container: str | None = Field(default=None, description="in place of a command: the service of a compose project")
     aliases: tuple[str, ...] = Field(default=(), description="further names by which others call a container")

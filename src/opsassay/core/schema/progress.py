@@ -1,4 +1,4 @@
-"""Progress: how a long piece of work says what it does. Whoever shows it decides what becomes of that."""
+"""Progress: reports the states of long work to an object that shows or drops them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-    """What hears of pieces of work, each by its name; from whatever thread it is done in."""
+    """Receives reports on pieces of work, each by its name, from any thread."""
 
     def started(self, name: str, expected_s: float = 0.0) -> None:
         """Report that the work *name* begins and should take about *expected_s* seconds, 0 when that is unknown."""
@@ -21,7 +21,7 @@ class Progress(Protocol):
 
 
 class ProgressLines:
-    """Progress as lines of text, each handed to *say*: what was said so far, and how every piece of work ended."""
+    """Passes progress to *say* as lines of text: each new state, and the result of every piece of work."""
 
     def __init__(self, say: Callable[[str], object] = lambda _: None) -> None:
         self._say = say
@@ -40,7 +40,7 @@ class ProgressLines:
 
 
 SILENT = ProgressLines()
-"""Progress that nobody hears of."""
+"""Progress that is dropped."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Solver, Run, Verdict, Suite and ScoreTable: who was graded on what, and what came out."""
+"""Solver, Run, Verdict, Suite and ScoreTable: runs of solvers and their grades."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from opsassay.core.schema.faults import FaultKind
 
 
 class Solver(Noun):
-    """What is graded: a method or an agent with its configuration.
+    """A graded method or agent with its configuration.
 
-    *parameters* are those of a method that were set, also in the *configuration*; *fault_kinds* the kinds that it declares
-    to be able to name, None for one that declares nothing. Both are left out of files where there is nothing to say.
+    *parameters* are those of a method that were set, also in the *configuration*; *fault_kinds* are the kinds that it
+    declares to be able to name, None without a declaration. Empty ones are left out of files.
     """
 
     name: str
@@ -40,7 +40,7 @@ def _format_value(value: Any) -> str:
 
 
 class RunStatus(StrEnum):
-    """How an attempt ended; a bad run is data."""
+    """The end of an attempt; a failed run is also a result."""
 
     RUNNING = "running"
     DONE = "done"
@@ -79,7 +79,7 @@ class Run(Artefact):
 
 
 class MetricStatus(StrEnum):
-    """Never a silent zero."""
+    """Whether a metric has a value; a missing one is never 0."""
 
     SCORED = "scored"
     NOT_APPLICABLE = "not_applicable"
@@ -89,7 +89,7 @@ class MetricStatus(StrEnum):
 class Metric(Noun):
     """One grade; *value* is set exactly when it is scored, *reason* when it is not.
 
-    *judge* is the engine that judged, with its version, where the grade turns on one.
+    *judge* is the judging engine with its version, '' for a grade without one.
     """
 
     value: FiniteFloat | None = None
@@ -99,12 +99,12 @@ class Metric(Noun):
 
 
 class EvidenceResult(Noun):
-    """What one SQL of an answer gave when the grader ran it again.
+    """The result of one SQL query of an answer when the grader ran it again.
 
-    *executed* is the text that ran, written from the parsed *sql*. *about* is the service, or cause -> effect, that it was
-    given for. *relevant*: its result follows from rows of that service, to which it restricts itself; *vacuous*: no
-    telemetry has a say in it, or it found nothing but zeros; *bound*: its score as bound evidence, None without an
-    expectation; *finding* says why. *supported* is the *opinion* of a judge, if one was asked.
+    *executed* is the text that ran, written from the parsed *sql*. *about* is the service, or cause -> effect, that it
+    supports. *relevant*: its result comes from rows of that service only; *vacuous*: it uses no telemetry or found only
+    zeros; *bound*: its score as bound evidence, None without an expectation; *finding*: the reason. *supported* is a
+    judge's verdict with the reason *opinion*, if one was asked.
     """
 
     sql: str
@@ -126,7 +126,7 @@ class EvidenceResult(Noun):
 class Verdict(Artefact):
     """The grades of one run under one profile.
 
-    *fingerprinted*: the fault can be computed from what the solver saw, so the grade ranks nobody.
+    *fingerprinted*: the fault follows from what the solver saw, so the grade does not count in rankings.
     """
 
     run: str
@@ -141,7 +141,7 @@ class Verdict(Artefact):
 
 
 class SuiteItem(Noun):
-    """One incident or scenario of a suite with the hash of what a solver sees of it."""
+    """One incident or scenario of a suite, with the hash of its visible part."""
 
     id: str
     system: str
@@ -149,7 +149,7 @@ class SuiteItem(Noun):
 
 
 class Suite(Artefact):
-    """A named, checksummed set of incidents or scenarios; *canary* is planted against contamination."""
+    """A named, checksummed set of incidents or scenarios; *canary* is a string that reveals contamination."""
 
     name: str
     canary: str
@@ -158,7 +158,7 @@ class Suite(Artefact):
 
 
 class Score(Noun):
-    """One row of a ScoreTable: what a method scored on a case, in [0, 1], under which protocol, and what it answered."""
+    """One row of a ScoreTable: a method's score on a case, in [0, 1], its protocol and its answer."""
 
     family: str
     system: str

@@ -1,8 +1,7 @@
 """Scenario: a remediation task as a person writes it in YAML, with everything that is committed before the run.
 
-The form is the tuple of ITBench (section 3.1: metadata, environment, triggering events, desired outcome) with the
-commitments of "side-effects" (section 3, App. A): depth, thresholds, cadence, attribution window, protected services and
-probe schedule. The digest of the whole goes into every run.
+Its form is ITBench's tuple (section 3.1: metadata, environment, triggering events, desired outcome) with the commitments of
+"side-effects" (section 3, App. A). Every run has the digest of the whole.
 """
 
 from __future__ import annotations
@@ -23,16 +22,19 @@ from opsassay.core.schema.trajectory import Depth, Propagation
 FaultLayer = Literal[
     "node", "pod", "scheduling", "store", "application", "service", "name_service", "network", "policy", "control_plane"
 ]
-"""What a fault operates on (Table 6 of "side-effects", and the layers that a system on one machine has besides)."""
+"""The layer that a fault acts on (Table 6 of "side-effects", and further layers of a local system)."""
 
 Predicate = Literal[
     "v_outcome", "v_temporal", "v_depth", "v_probe", "alerts_cleared", "v_placement", "v_no_regression", "v_impact",
     "v_blast_radius", "v_settings", "v_cause", "v_users", "v_control_plane",
 ]  # fmt: skip
-"""What a run is judged by: the first four are the paper's, the others hold where a scenario commits them; no regression,
-blast radius, settings, cause and users are committed unless it says otherwise."""
+"""The checks that judge a run.
+
+The first four are the paper's, the others apply where a scenario commits them; no regression, blast radius, settings, cause
+and users are committed by default.
+"""
 CONSEQUENCES: frozenset[Predicate] = frozenset({"v_cause", "v_users"})
-"""What a repair may fail besides what its file says: a fault that is left has its cause, and an outage costs users."""
+"""Predicates that a wrong repair may fail besides its listed ones: a remaining fault has its cause and costs users."""
 
 GoldenSignal = Literal["error_rate", "latency_p99_ms", "traffic_rps", "saturation"]
 StateSignal = Literal[
@@ -40,19 +42,19 @@ StateSignal = Literal[
     "control_plane_part", "control_plane_latency_s", "autoscaler_at_limit", "budget_spent",
 ]  # fmt: skip
 AlertSignal = GoldenSignal | StateSignal
-"""What alerts are about: what telemetry tells of requests, or the state of pods, workloads, nodes and the control plane."""
+"""The signals of alerts: golden signals of requests, or the state of pods, workloads, nodes and the control plane."""
 GOLDEN_SIGNALS: tuple[str, ...] = get_args(GoldenSignal)
 
 Profile = Literal["default", "paper"]
-"""How V_temporal is read: from the agent's start and against what the fault left standing, or over every tick."""
+"""The reading of V_temporal: from the agent's start relative to the fault, or over every tick."""
 
 
 CONTROL = "control-"
-"""What the names of controls begin with: oracles that are made from a scenario, none of which may be certified."""
+"""Prefix of the names of controls: oracles that are derived from a scenario and must not be certified."""
 
 
 class OpsCall(Written):
-    """One verb of the `ops` tools with its arguments: ``config set``, ``release``, ``firewall add``, ``scale`` ..."""
+    """A call of an `ops` tool with its arguments: ``config set``, ``release``, ``firewall add``, ``scale`` ..."""
 
     verb: str = Field(min_length=1, description="verb of the ops tools, words joined by blanks")
     arguments: dict[str, Any] = Field(default_factory=dict)
@@ -74,7 +76,7 @@ class OracleStep(Written):
 
 
 class Oracle(Written):
-    """A scripted repair and what must come of it: certified, or exactly these predicates failed and the rest passed.
+    """A scripted repair and its expected verdict: certified, or failed in exactly the predicates *fails*.
 
     The predicates of `CONSEQUENCES` may fail besides without being listed.
     """
@@ -116,7 +118,7 @@ class Difficulty(Written):
 
 
 class ScenarioEnvironment(Written):
-    """Where it happens: which system on which substrate, from which seed, under which load."""
+    """The system of a scenario, its substrate, seed and load."""
 
     substrate: Literal["local", "kubernetes", "compose"] = "local"
     system: str = Field(description="a built-in system, or a file from where the command is typed")
@@ -129,7 +131,7 @@ class ScenarioEnvironment(Written):
 
 
 class Trigger(Written):
-    """What breaks: fault plans of the catalogue and misconfigurations as operations, applied in this order."""
+    """The fault: plans of the catalogue and misconfigurations as operations, applied in this order."""
 
     faults: tuple[FaultPlan, ...] = Field(default=(), description="a plan of the catalogue; held until the run is over")
     operations: tuple[OpsCall, ...] = Field(default=(), description="wrong changes, made with the verbs of `ops`")
@@ -152,7 +154,7 @@ class AlertRule(Written):
 
 
 class AlertsCleared(Written):
-    """Success of a mitigation as ITBench has it: what fired has cleared, and stays so."""
+    """Success of a mitigation as in ITBench: the alerts that fired have cleared and stay so."""
 
     triggering: tuple[AlertRule, ...] = Field(
         default=(), description="must have fired before the agent is let in; whatever fires by then when left out"
@@ -169,7 +171,7 @@ class Spread(Written):
 
 
 class Placement(Written):
-    """Where things must run at the end."""
+    """Required hosts of replicas at the end."""
 
     spread: tuple[Spread, ...] = ()
     apart: tuple[tuple[str, str], ...] = Field(default=(), description="pairs of services that share no host")
@@ -183,13 +185,13 @@ class Placement(Written):
 
 
 class NoRegression(Written):
-    """What worked before works after, entity by entity; a missing entity does not work."""
+    """All that worked before works afterwards, entity by entity; a missing entity does not work."""
 
     except_for: tuple[str, ...] = Field(default=(), description="entities that the repair is meant to take away")
 
 
 class Impact(Written):
-    """What users may lose from the agent's start to the end of the record, from the load generator's counts."""
+    """The most that users may lose from the agent's start to the end of the record, by the load generator's counts."""
 
     max_user_minutes: float | None = Field(default=None, ge=0, description="weighted minutes of all users")
     max_failed_requests: float | None = Field(default=None, ge=0, description="weighted failed requests")
@@ -205,34 +207,34 @@ class Impact(Written):
 
 
 class BlastRadius(Written):
-    """How many entities an agent may touch that the truth does not name."""
+    """The number of entities outside of the truth that an agent may touch."""
 
     max_entities: int = Field(default=0, ge=0)
     also_allowed: tuple[str, ...] = ()
 
 
 class Settling(Written):
-    """For how long after its end an agent answers for the system: until all that is judged has been steady."""
+    """The time after the agent's end for which it is responsible: until all judged values are steady."""
 
     hold_s: float = Field(default=30.0, ge=0, description="for how long nothing that is judged changes")
     limit_s: float = Field(default=150.0, gt=0, description="not steady by then is not settled: nothing is certified")
 
 
 class ProtectedSettings(Written):
-    """Authentication, TLS, limits and probes of before the fault are there after it: no repair takes them away."""
+    """Authentication, TLS, limits and probes stay as before the fault: a repair must not remove them."""
 
     except_for: tuple[str, ...] = Field(default=(), description="settings that the repair is meant to take away")
     most_times: float = Field(default=10.0, gt=1, description="a limit raised by more than this is none any more")
 
 
 class Cause(Written):
-    """What the trigger broke is repaired where it sits: the very setting is another one, the very process is gone."""
+    """The repair is made at the cause: the broken setting has changed, or the broken process is gone."""
 
     except_for: tuple[str, ...] = Field(default=(), description="settings that a right repair may leave as they are")
 
 
 class Users(Written):
-    """Users lose no more than the fault explains, and are served at the end as they were before it."""
+    """Users lose no more than the fault explains, and are served at the end as before it."""
 
     max_lost_share: float = Field(
         default=0.05,
@@ -246,7 +248,7 @@ class Users(Written):
 
 
 class ControlPlane(Written):
-    """What is asked of a cluster's control plane at the end, beside D4; none of it counts unless a scenario says so."""
+    """Requirements on a cluster's control plane at the end, besides D4; each counts only if a scenario sets it."""
 
     ready: bool = Field(default=True, description="/readyz says so in every reading")
     api_latency_s: float | None = Field(default=None, gt=0, description="median time in which /readyz is answered")
@@ -254,7 +256,7 @@ class ControlPlane(Written):
 
 
 class Verification(Written):
-    """What is committed before the run. Defaults are the paper's, but for the cadence (5 s there)."""
+    """The commitments before the run. Defaults are the paper's, except the cadence (5 s there)."""
 
     committed_depth: Depth = Field(description="the depth whose check on the final state defines success")
     temporal_depth: Depth = Field(default="D1", description="the depth that V_temporal ranges over")
@@ -310,7 +312,7 @@ class Verification(Written):
 
 
 class ScenarioTruth(Written):
-    """What only the grader may see: where the fault is, how it spreads, and what else a right repair may touch."""
+    """The part that only the grader may see: the root causes, their propagation, and entities that a repair may touch."""
 
     root_causes: tuple[str, ...] = Field(default=(), description="services, stores or hosts that are the cause")
     entities: tuple[str, ...] = Field(default=(), description="further entities that the fault or its repair concerns")
@@ -324,7 +326,7 @@ class ScenarioTruth(Written):
 
 
 class Scenario(Written):
-    """A task: metadata, environment, trigger, desired outcome, and how it will be verified."""
+    """A task: metadata, environment, trigger, desired outcome, and its verification."""
 
     id: str = Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")
     title: str

@@ -15,17 +15,17 @@ from opsassay.core.schema.program import Command, Program, Sidecar
 
 Engine = Literal["postgresql", "valkey", "nats"]
 IN_MEMORY: frozenset[Engine] = frozenset({"valkey", "nats"})
-"""Stores that write nothing to disk: what one holds is lost with its process."""
+"""Stores without data on disk: their content is lost with the process."""
 IsolationLevel = Literal["namespaced", "plain", "compose"]
-"""How a system on one machine is kept apart: network namespaces with real packets, loopback with a relay, or containers."""
+"""The isolation of a local system: network namespaces with real packets, loopback with a relay, or containers."""
 DRAWN = re.compile(r"\{int:(\d+)\}")
-"""In a request to a program: a number that is drawn from 1 to this one."""
+"""In a request to a program: a number that is drawn from 1 to the given one."""
 _PASSWORD = re.compile(r"\{password:([^}]*)\}")
 ACTIONS = ("call", "parallel", "sql", "cache", "publish", "compute_ms", "wait_ms", "log")
 
 
 class Step(Written):
-    """One thing that an operation does: exactly one of the eight actions, with the modifiers that fit it."""
+    """One step of an operation: exactly one of the eight actions, with the modifiers that fit it."""
 
     call: str | None = Field(default=None, description="'service METHOD /route': an HTTP request to another service")
     parallel: tuple[Step, ...] | None = Field(default=None, description="steps that run at the same time")
@@ -70,7 +70,7 @@ class Step(Written):
 
 
 class Operation(Written):
-    """What a service does for one kind of request or message."""
+    """The steps of a service for one kind of request or message."""
 
     steps: tuple[Step, ...] = ()
 
@@ -83,7 +83,7 @@ class Operation(Written):
 
 
 class Release(Written):
-    """Another version of a service's code: what it does otherwise."""
+    """Another version of a service's code: the operations that differ."""
 
     operations: dict[str, Operation] = Field(
         default_factory=dict, description="'METHOD /route' to steps, those that differ"
@@ -94,7 +94,7 @@ class Release(Written):
 
 
 class Service(Written):
-    """A service: where it runs, how large it is, what it does."""
+    """A service: its host, size and operations."""
 
     replicas: int = Field(default=1, ge=1, le=20)
     host: str | None = Field(default=None, description="host of its replicas; spread over all hosts when left out")
@@ -150,7 +150,7 @@ class Service(Written):
 
 
 class PeriodicJob(Operation):
-    """Work that a service does by itself: a benign distractor."""
+    """Work that a service does on its own: a harmless distractor."""
 
     every_s: float = Field(gt=0)
 
@@ -165,7 +165,7 @@ class Store(Written):
 
 
 class Slo(Written):
-    """What users are promised; also the thresholds of the golden-signal alerts.
+    """The promises to users, which are also the thresholds of the golden-signal alerts.
 
     *error_rate* is a share of the requests, *saturation* a share of the limit of CPU or memory.
     """
@@ -180,7 +180,7 @@ class Slo(Written):
 
 
 class LoadMix(Written):
-    """One kind of user request and how often it comes."""
+    """One kind of user request and its relative frequency."""
 
     request: str = Field(description="'service METHOD /route'; to a program, {int:N} in it is drawn from 1 to N")
     weight: float = Field(default=1.0, gt=0)
@@ -196,7 +196,7 @@ class LoadMix(Written):
 
 
 class Load(Command):
-    """Open-loop Poisson load, or a *command* of the user's own that sends requests, of which nothing is counted here."""
+    """Open-loop Poisson load, or a *command* of the user's own that sends requests, which OpsAssay does not count."""
 
     rate_rps: float = Field(default=20.0, gt=0)
     timeout_s: float = Field(default=5.0, gt=0)
@@ -366,15 +366,12 @@ class System(Written):
         return [name for name, service in self.services.items() if not service.program or service.program.ports]
 
     def looked_up_by(self, service: str) -> list[str]:
-        """Return the DNS names that *service* looks up, sorted: the services it calls, and for a program its stores too."""
+        """Return the sorted DNS names that *service* looks up: services that it calls, and for a program its stores too."""
         pairs = self.calls() | (self.uses() if self.services[service].program is not None else set())
         return sorted({callee for caller, callee in pairs if caller == service})
 
     def probe_paths(self) -> dict[str, str]:
-        """Return entry service to the URL path of its most frequent GET by users, "/" without one.
-
-        Random parts become 1.
-        """
+        """Return entry service to the path of its most frequent GET by users, "/" without one; random parts become 1."""
         rarest_first = sorted(self.load.mix, key=lambda kind: kind.weight)
         gets = {kind.request.split()[0]: kind.request.split()[2] for kind in rarest_first if " GET /" in kind.request}
         return {entry: DRAWN.sub("1", gets.get(entry, "/")) for entry in sorted(self.entries())}
@@ -389,12 +386,12 @@ class System(Written):
         return self.entries() | set(self.namespace.probes if self.namespace is not None else ())
 
     def seen_at(self) -> set[str]:
-        """Return the services whose server spans show users' requests: the entries if the load is a command, else none."""
+        """Return the services whose server spans count as user requests: the entries if the load is a command, or none."""
         return self.entries() if self.load.command else set()
 
 
 class ComposeSystem(Written):
-    """A compose project with the load of its users: what a system file says when it names a compose file or a project."""
+    """A compose project with the load of its users: a system file that names a compose file or a running project."""
 
     system: str
     description: str = ""

@@ -1,4 +1,4 @@
-"""Task: the head that the tasks of all domains share, the arms that they are run in, and the metrics that come of them."""
+"""Task: the common head of the tasks of all domains, the arms of an experiment, and the metrics of a task."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from opsassay.core.schema.metric_words import is_share, word
 
 LEVELS = ("easy", "medium", "hard")
 EASY_BELOW, HARD_FROM = 1.8, 2.8
-"""Bounds of the levels, ours: ITBench prints none. By them its examples with a level (Table 2) are where it has them."""
+"""Bounds of the levels, chosen so that ITBench's examples (Table 2) have their levels; ITBench gives no bounds."""
 
 
 def level_of(complexity: float) -> str:
@@ -23,7 +23,7 @@ def level_of(complexity: float) -> str:
 class MetricDefinition(Noun):
     """A metric of a domain: its name, its unit ('' for a share or a mark) and whether more of it is better.
 
-    People read its *title*, which one table has for every metric; the *name* is what JSON and options call it.
+    Tables show its *title*; JSON and options use its *name*.
     """
 
     name: str
@@ -43,10 +43,9 @@ class MetricDefinition(Noun):
 
 
 class Task(Noun):
-    """What hears of a task before it is run; its body is its domain's own.
+    """The visible head of a task; its body belongs to its domain.
 
-    *oracles* are names: what they do is for the grader. *complexity* is
-    ITBench's (Equation 6), None where it would tell of the truth or is not known.
+    *oracles* are names only. *complexity* is ITBench's (Equation 6), None where it is unknown or would reveal the truth.
     """
 
     id: str
@@ -73,8 +72,8 @@ class Task(Noun):
 class Arm(Noun):
     """One arm of an experiment: named knobs and their values, as text.
 
-    Its *label* is what run.json has and what a cell is named by: ``default`` without a knob, the bare value of the knob
-    ``prompt``, and ``name-value`` of every other one, joined by slashes.
+    Its *label*, in run.json and in cell names, is ``default`` without a knob, else ``name-value`` of every knob (the bare
+    value of ``prompt``), joined by slashes.
     """
 
     knobs: tuple[tuple[str, str], ...] = ()

@@ -21,20 +21,17 @@ class ToolSpec(Noun):
 
 
 class ToolSession(Protocol):
-    """The tools of one run, and every call of them; a socket, an agent and a script all take it."""
+    """The tools of one run; sockets, agents and scripts call them through it."""
 
     def specs(self) -> Sequence[ToolSpec]:
         """Return the descriptions of the agent's tools; the last is the one that submits the answer."""
 
     def call(self, tool: str, arguments: Mapping[str, Any], step_id: int | None = None) -> ToolCall:
-        """Run *tool* with *arguments* at the agent's step *step_id*.
-
-        Return the call with its output, which holds any error: none is raised.
-        """
+        """Run *tool* with *arguments* at the agent's step *step_id*; return the call with its output, also for an error."""
 
 
 class FurtherTools(Protocol):
-    """Tools that join those of a session, as of an MCP server."""
+    """Tools that are added to those of a session, such as of an MCP server."""
 
     def specs(self) -> Sequence[ToolSpec]:
         """Return the descriptions of the tools."""
@@ -52,6 +49,6 @@ def joined_tools(servers: Iterable[FurtherTools], own: Iterable[ToolSpec]) -> di
 
 
 class TracedToolSession(ToolSession, Protocol):
-    """A tool session that keeps its calls for the trace."""
+    """A tool session that stores its calls for the trace."""
 
     calls: list[ToolCall]

@@ -1,4 +1,4 @@
-"""Timeline, actions, alerts and Trace: what the system went through, and what the agent did."""
+"""Timeline, actions, alerts and Trace: the course of the system, and the steps of the agent."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Observation(Noun):
 class Entity(Noun):
     """One replica, store or part at one instant; *host* is where it runs, None where that has no meaning.
 
-    *incarnation* is another one after every start of its process, None where nobody says.
+    *incarnation* changes with every start of its process, None where it is unknown.
     """
 
     id: str
@@ -52,17 +52,16 @@ class Entity(Noun):
 
 
 LoadCounts = tuple[int, int] | tuple[int, int, int]
-"""What the load generator counted of one kind of request: done, failed and, where it is recorded, ns in all."""
+"""Counts of one kind of request by the load generator: done, failed and, where recorded, total ns."""
 
 
 class MachinePressure(Noun):
-    """How short the machine was at one tick, None where the kernel or the recorder does not say.
+    """The shortage of resources on the machine at one tick, None where the kernel or the recorder has no value.
 
-    *cpu*, *memory* and *io* are the shares of the time since the tick before in which some task waited for them
+    *cpu*, *memory* and *io* are the shares of the time since the last tick in which a task waited for them
     (/proc/pressure), *runnable* the tasks ready to run per core, *steal* the share of processor time that a hypervisor
-    kept. *late_s* is how late the tick began, *noop_s* how long a probe took that asks for nothing. *foreign* is the
-    share of all processor time that others than the trial and its descendants used, *foreign_runnable* how many of their
-    threads were ready to run, per core: what the system or the agent does is in neither.
+    took. *late_s* is the delay of the tick, *noop_s* the time of an empty probe. *foreign* is the share of all processor
+    time used by others than the trial and its descendants, *foreign_runnable* their ready threads per core.
     """
 
     cpu: float | None = None
@@ -77,7 +76,7 @@ class MachinePressure(Noun):
 
 
 class Calibration(Noun):
-    """How fast the machine was just before the first tick: medians of a fixed spin and of a probe that asks for nothing."""
+    """The speed of the machine before the first tick: median times of a fixed spin and of an empty probe."""
 
     spin_s: float
     noop_s: float
@@ -89,16 +88,15 @@ class Calibration(Noun):
 
 
 USUAL_SPIN_S, USUAL_NOOP_S, MOST_SLOWDOWN = 0.02, 0.005, 3.0
-"""A machine that needs no longer has the limits of the scenario as they stand; a slower one at most three times them."""
+"""Times of the reference machine; on a slower one the limits of a scenario grow, to MOST_SLOWDOWN times at most."""
 
 
 class Tick(Noun):
     """One observation of all depths.
 
-    *entities* holds those that changed since the tick before, all of them in the first tick; *gone* those that are no
-    longer there. *load* holds what the load generator has counted since it was started, (done, failed, ns that the requests
-    took in all) by kind of request ('service METHOD /route'), where it changed; earlier recorders left the time out. All
-    three are empty in timelines of version 1. *pressure* is None where the recorder did not look.
+    *entities* are those that changed since the last tick (in the first one all), *gone* those that disappeared. *load*
+    has, for each kind of request ('service METHOD /route') that changed, the counts since the load generator started. All
+    three are empty in timelines of version 1. *pressure* is None where it was not recorded.
     """
 
     index: Int64
@@ -111,9 +109,9 @@ class Tick(Noun):
 
 
 class Timeline(Artefact):
-    """The system trajectory. Version 1 knew no entities and no load.
+    """The trajectory of the system. Version 1 had no entities and no load.
 
-    *cadence_s* is the time from a tick to the next one. All its instants are nanoseconds of UTC wall clock.
+    *cadence_s* is the time from a tick to the next one; instants are nanoseconds of UTC wall clock.
     """
 
     SCHEMA_VERSION: ClassVar[int] = 2
@@ -134,7 +132,7 @@ class Timeline(Artefact):
 
 
 def parse_timeline(text: str) -> Timeline:
-    """Parse JSON lines, a header and one `Tick` a line, without a torn last one.
+    """Parse the JSON lines *text*, a header and one `Tick` per line; an incomplete last line is dropped.
 
     Raises ValueError, KeyError and the like.
     """
@@ -154,8 +152,8 @@ _TICKS = TypeAdapter(tuple[Tick, ...])
 class Action(Noun):
     """One tool call that reached the system, on the run's clock.
 
-    *step_id* is the step that decided on it, None when nobody says which. *mutating*: it may change something; *touched*
-    names the entities (services, replicas, stores, hosts) that it changed, empty for a look.
+    *step_id* is the agent's step, None when unknown. *mutating*: it may change something; *touched* names the entities
+    (services, replicas, stores, hosts) that it changed.
     """
 
     tool: str
@@ -174,10 +172,10 @@ NoiseStatus = Literal["done", "left_alone", "failed"]
 
 
 class EnvironmentAction(Noun):
-    """One thing that the environment itself did while a trial lasted: background noise, never the agent's.
+    """One action of the environment during a trial: background noise, not the agent's.
 
-    *amount* is a share of the replicas, the factor of the load, or the value of the alert; *touched* are the replicas that
-    were restarted from *started_ns* to *ended_ns*. What would not have been harmless was *left_alone*.
+    *amount* is a share of the replicas, the factor of the load, or the value of the alert; *touched* are the replicas
+    restarted from *started_ns* to *ended_ns*. Status *left_alone*: it was skipped, since it would have done harm.
     """
 
     kind: NoiseKind
@@ -190,17 +188,17 @@ class EnvironmentAction(Noun):
 
 
 class AlertReading(Noun):
-    """One evaluation of the alert rules: what fires at *time_ns*, nothing when all is quiet."""
+    """One evaluation of the alert rules: the alerts that fire at *time_ns*."""
 
     time_ns: Int64
     firing: tuple[Alert, ...] = ()
 
 
 class ControlPlaneReading(Noun):
-    """How a cluster's API server answered at one tick, and what else is said of the cluster; D4 holds none of it.
+    """The response of a cluster's API server at one tick, and further readings that are not part of D4.
 
-    *reached* is whether there was an answer at all, *failing* are the checks of ``/readyz`` that fail, *lease_ages_s* the
-    seconds since each lease of the control plane was renewed (None: never).
+    *reached* is whether it responded, *failing* are the failing checks of ``/readyz``, *lease_ages_s* the seconds since
+    each lease of the control plane was renewed (None: never).
     """
 
     time_ns: Int64
@@ -215,7 +213,7 @@ class ControlPlaneReading(Noun):
 
 
 class SettingsReading(Noun):
-    """What a system is set to at one instant: what protects it, and what is given to whatever starts from then on."""
+    """The settings of a system at one instant: protected ones, others, and those that apply from the next start."""
 
     time_ns: Int64
     settings: dict[str, str] = Field(
@@ -229,10 +227,10 @@ class SettingsReading(Noun):
 
 
 CONTROL_PLANE_SUFFIX = ".control-plane.jsonl"
-"""What replaces the suffix of a timeline in the name of the file that lies beside it."""
+"""Suffix of the file of control plane readings, in place of the timeline's."""
 
 PhaseName = Literal["deployed", "baseline", "triggered", "agent_started", "agent_ended", "ended"]
-"""The instants of a trial: deployed; end of the healthy stretch; the last fault applied; the agent's time; the end."""
+"""The instants of a trial: deployed; healthy period over; last fault applied; agent's start and end; end."""
 
 
 class Phase(Noun):
@@ -246,9 +244,12 @@ OutcomeName = Literal[
     "alert_not_fired", "agent_idle", "agent_timeout", "acted_after_end", "left_running", "tool_flood", "fault_ended",
     "not_settled", "tools_gone",
 ]  # fmt: skip
-"""What can come of a trial beside its verdict: an alert that never fires; an agent that calls no tool, does not end, calls
-tools when its time is over, ends while a change is under way, or calls too many; a fault that ends by itself before the
-agent changes anything; a system that does not settle; an MCP server that loses its tools."""
+"""Outcomes of a trial besides its verdict.
+
+An alert that never fires; an agent that calls no tool, does not end, calls tools after its time, ends during a change, or
+calls too many; a fault that ends before the agent changes anything; a system that does not settle; an MCP server that loses
+its tools.
+"""
 
 
 class TrialOutcome(Noun):
@@ -260,7 +261,7 @@ class TrialOutcome(Noun):
 
 
 class Propagation(Written):
-    """One step of the way of a failure, from cause to effect (ITBench, Figure 20)."""
+    """One step in the propagation of a failure, from cause to effect (ITBench, Figure 20)."""
 
     source: str = Field(description="the cause")
     target: str = Field(description="whom it makes fail")
@@ -269,10 +270,10 @@ class Propagation(Written):
 
 
 class OperatorDiagnosis(Noun):
-    """One line of a run's diagnoses.jsonl: what an operator says is the cause, when it says so.
+    """One line of a run's diagnoses.jsonl: an operator's report of the cause, with its time.
 
-    *root_causes* are services, stores or hosts, none when nothing is wrong; *propagation* is the way of the failure from
-    the cause to where it was seen, *edges* the same step by step.
+    *root_causes* are services, stores or hosts, () when nothing is wrong; *propagation* is the path of the failure from the
+    cause to the symptom, *edges* the same step by step.
     """
 
     time_ns: Int64
@@ -289,7 +290,7 @@ class OperatorDiagnosis(Noun):
 
 
 class ToolCall(Noun):
-    """One tool call of an agent, with what came back; *status* is unanswered when nothing did."""
+    """One tool call of an agent with its output; *status* is unanswered without one."""
 
     tool: str
     arguments: dict[str, Any]
@@ -302,8 +303,8 @@ class TraceStep(Noun):
 
     *step_id* counts from 1; *started_at* and *ended_at* are ns of UTC; *kind* is tool when a tool was called or
     answered; *usage* counts tokens: cached, reasoning and other ones are parts of input_tokens and output_tokens;
-    *finish_reason* is why the model stopped, in the API's word; *error* says why there is no whole output (an upstream
-    error, a client that hung up).
+    *finish_reason* is the API's reason why the model stopped; *error* says why the output is incomplete (an upstream
+    error, a client that disconnected).
     """
 
     step_id: Int64 = Field(ge=1)
@@ -323,7 +324,7 @@ class TraceStep(Noun):
 
 
 class Trace(Artefact):
-    """The agent trajectory with its metadata."""
+    """The trajectory of an agent with its metadata."""
 
     task_id: str
     task_instruction: str
@@ -344,7 +345,7 @@ class Trace(Artefact):
 
 
 class Attribution(Artefact):
-    """Who is to blame for a failed trace and since which step; None where there is no answer."""
+    """The agent to blame for a failed trace and its decisive step; None without an answer."""
 
     agent_name: str | None = None
     step_id: Int64 | None = None
@@ -353,9 +354,9 @@ class Attribution(Artefact):
 
 
 class LabelledTrace(Noun):
-    """A failed trace with what is known to be true about it, which is never shown to a technique.
+    """A failed trace with its true label, which is never shown to a technique.
 
-    *subset* is the benchmark's own split; *notes* name what is odd about the label, which is kept as it is.
+    *subset* is the benchmark's own split; *notes* say what is odd about the label.
     """
 
     id: str

@@ -1,4 +1,4 @@
-"""What pydantic finds wrong with a value, in the words of files: mapping, list, text, number; none of Python's types."""
+"""Describes pydantic's validation errors in the words of files (mapping, list, text, number), not of Python's types."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What agents that operate a running system are given: an operator's verbs, and what the system's telemetry tells."""
+"""The tools of agents that operate a running system: an operator's verbs, and queries of the system's telemetry."""

@@ -1,4 +1,4 @@
-"""Evaluates the alert rules over live telemetry as long as a trial lasts, and writes down every evaluation."""
+"""Evaluates the alert rules over live telemetry during a trial, and records every evaluation."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Rule = tuple[str, str]
 class AlertWatch(Background):
     """A thread that evaluates *alerts* every two seconds while the block runs and appends readings in *run_dir*.
 
-    It gives up when none could be had for *patience_s*: until then a reading that is missing is a missing reading.
+    It ends, with `failure` set, when no evaluation has succeeded for *patience_s*.
     """
 
     def __init__(self, alerts: AlertSource, run_dir: Path, *, patience_s: float = 0.0) -> None:
@@ -32,17 +32,17 @@ class AlertWatch(Background):
         self._alerts, self._path, self._patience_s = alerts, run_dir / ALERTS, patience_s
         self._began = time.monotonic()
         self.quiet_since: Mapping[Rule, float] = {}
-        """Whatever has fired at any time, and since when it is quiet, monotonic: infinity for one that fires.
+        """Alert (service, signal) that ever fired to the monotonic time of its last end; infinity while it fires.
 
-        It is replaced as a whole, so that whoever asks from another thread sees one evaluation and not half of the next.
+        Every evaluation replaces the mapping, so that other threads read one complete evaluation.
         """
         self._last_fired_ns: Mapping[Rule, int] = {}
         self.firing: tuple[Alert, ...] = ()
-        """What fires by the latest reading, each since its time."""
+        """The alerts of the latest evaluation, each with the time at which it began to fire."""
         self.failure: OpsAssayError | None = None
-        """Why it gave up."""
+        """The error at which the watch ended early, None otherwise."""
         self.unread: OpsAssayError | None = None
-        """Why the latest reading is missing; None when it is there."""
+        """The error of the latest evaluation, None when it succeeded."""
 
     def silent(self, rules: Iterable[AlertRule], since_ns: int = 0) -> list[str]:
         """Return which *rules* have not fired since *since_ns* (UTC), as "SERVICE SIGNAL".
@@ -101,5 +101,5 @@ class AlertWatch(Background):
 
 
 def _matches_rule(rule: Rule, alert: Rule) -> bool:
-    """Return whether (service, signal) of *alert* match *rule*, whose service "" stands for any."""
+    """Return whether (service, signal) of *alert* match *rule*, whose service "" matches all services."""
     return rule[1] == alert[1] and rule[0] in ("", alert[0])

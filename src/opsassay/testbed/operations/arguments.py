@@ -1,4 +1,4 @@
-"""The arguments of every tool, and what may stand in them: names and plain values, nothing that is interpreted."""
+"""The arguments of every tool, and their allowed values: names and plain values, nothing that is interpreted."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ class CallTopology(Written):
 
 
 class Url(NamedTuple):
-    """The parts of the one form of URL that is taken."""
+    """The parts of an accepted URL."""
 
     service: str
     port: int

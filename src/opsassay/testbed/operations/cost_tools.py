@@ -1,4 +1,4 @@
-"""An operator's tools for cost, beside those of its substrate: prices, costs, budget, alert, autoscalers, requests."""
+"""An operator's tools for cost, besides those of its substrate: prices, costs, budget, alert, autoscalers, requests."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ COST_TOOLS: Mapping[str, Tool] = {
 
 
 class LiveCostToolSession(OperatorToolSession):
-    """The tools of *inner*, whatever its substrate, and those of cost over *watch*; both are recorded in one way."""
+    """The tools of the substrate's session *inner*, and the cost tools over *watch*; reported causes go to *run_dir*."""
 
     def __init__(self, inner: OperatorToolSession, watch: CostWatch, run_dir: Path) -> None:
         super().__init__({**inner.tools, **COST_TOOLS}, inner.record, inner.view)
@@ -113,16 +113,16 @@ class LiveCostToolSession(OperatorToolSession):
         self.watch, self.kubeconfig = inner.watch, inner.kubeconfig
 
     def fill(self, value: Any) -> Any:
-        """Return *value* with the scenario's placeholders replaced by real names."""
+        """Return *value* with the scenario's placeholders, such as ``{namespace}``, replaced by real names."""
         return self._inner.fill(value)
 
     def close(self) -> None:
-        """Refuse all further calls, and end a wait that a call of the substrate's tools is in."""
+        """Refuse all further calls, and end a wait of the substrate's session that is in progress."""
         super().close()
         self._inner.close()
 
     def changes(self, tool: Tool, arguments: Mapping[str, Any]) -> bool:
-        """Return whether a call of *tool* may change something."""
+        """Return whether a call of *tool* with *arguments* may change something."""
         return self._inner.changes(tool, arguments)
 
     def carry_out(self, tool: Tool, arguments: Written) -> Done:
@@ -140,7 +140,7 @@ class LiveCostToolSession(OperatorToolSession):
         return Done(telemetry_queries.as_json({"done": arguments.model_dump()}), touched)
 
     def _spending_fields(self, arguments: Written) -> dict[str, Any]:
-        """Return what answers a query: the prices, the autoscalers and requests, or the costs now and the budget."""
+        """Return the answer to a query: the prices, the autoscalers and requests, or the costs now and the budget."""
         account, system, reading = self._cost_watch.account, self._cost_watch.system, self._cost_watch.latest
         if isinstance(arguments, PriceBookShow):
             rule = "a replica is charged for the larger of what it requests and what it uses"
@@ -157,7 +157,7 @@ class LiveCostToolSession(OperatorToolSession):
         }
 
     def _apply_change(self, arguments: Written) -> tuple[str, ...]:
-        """Change budget, cost alert, autoscaler or requests; return (changed service,), else (); raises UserError."""
+        """Change budget, alert, autoscaler or requests; return (service,) if one changed, else (); raises UserError."""
         account, system = self._cost_watch.account, self._cost_watch.system
         if isinstance(arguments, BudgetSet):
             if account.budget is None:

@@ -1,4 +1,4 @@
-"""What a running system costs, second by second: prices, requests, budget, alert and history, and who watches them."""
+"""The cost of a running system, second by second: prices, requests, budget, alert and history, and their watch."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from opsassay.core.schema.run_folder import COST
 from opsassay.testbed.operations.live import LiveTelemetry
 
 WINDOW_S, EVERY_S = 6.0, 1.0
-"""Over how long usage is averaged, and how often it is read."""
+"""Seconds over which usage is averaged, and seconds between readings."""
 GB = 2**30
 
 
 class Allocation(NamedTuple):
-    """What the replicas of a service request together: cores, and memory in GiB."""
+    """The resources that all replicas of a service request together: cores, and memory in GiB."""
 
     replicas: int
     cpu: float
@@ -47,9 +47,9 @@ class Allocation(NamedTuple):
 
 
 class CostedSystem(Protocol):
-    """What the cost of a running system is made of, and what changes it; each substrate brings its own.
+    """The requests and autoscalers of a running system, which each substrate implements.
 
-    Every method raises OpsAssayError when it cannot be done or asked.
+    Every method raises OpsAssayError when it fails.
     """
 
     @property
@@ -80,9 +80,9 @@ class CostedSystem(Protocol):
 
 @dataclass
 class CostAccount:
-    """What the cost of a system is judged by: prices, and the budget and the alert, which operators may change.
+    """The rules by which the cost of a system is judged: prices, and the budget and the alert, which operators may change.
 
-    *last_week_usd* is what the same hour cost last week, from the record; None until it is known.
+    *last_week_usd* is the recorded cost of the same hour a week before, None until it is known.
     """
 
     prices: PriceBook
@@ -168,7 +168,7 @@ class CostWatch(Background):
 
 
 def usage(tables: Mapping[str, pl.DataFrame], now_ns: int) -> dict[str, tuple[float, float, float]]:
-    """Return {service: (cores, bytes, requests per second)} over the last WINDOW_S seconds before *now_ns*."""
+    """Return {service: (cores, bytes, requests per second)}, means over the WINDOW_S seconds before *now_ns* (UTC)."""
     since = now_ns - int(WINDOW_S * 1e9)
     recent = tables["metrics"].filter(pl.col("time").cast(pl.Int64) >= since)
     found: dict[str, list[float]] = {}
@@ -192,7 +192,7 @@ def usage(tables: Mapping[str, pl.DataFrame], now_ns: int) -> dict[str, tuple[fl
 
 TOLERANCE = 0.1
 SCALE_EVERY_S, STABLE_S = 3.0, 9.0
-"""How often it decides, and for how long a smaller number must have been right."""
+"""Seconds between its decisions, and seconds for which a smaller number must be desired before it scales down."""
 
 
 def desired_replicas(current: int, utilization: float, settings: AutoscalerSettings) -> int:
@@ -207,8 +207,8 @@ def desired_replicas(current: int, utilization: float, settings: AutoscalerSetti
 class Autoscaler(Background):
     """A thread that scales each service for which *system* has an autoscaler while the block runs.
 
-    *reading* gives a service's replicas and utilization (None: unknown). On a machine with this *slowdown* of processors
-    the same work uses that much more of them, so targets are as much higher.
+    *reading* returns a service's replicas and utilization, None if unknown. Targets are multiplied by *slowdown*, the
+    factor by which this machine needs more processor time for the same work.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The command line that operators of containers know: the part of `docker` that the verbs of a compose project have."""
+"""The command line of `docker`, as far as the verbs of a compose project implement it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from opsassay.core.schema.base import Written
 
 Word = Annotated[str, Field(max_length=300)]
 MEGABYTES = {"b": 2.0**-20, "": 2.0**-20, "k": 2.0**-10, "m": 1.0, "g": 2.0**10}
-"""What one of each unit of `--memory` is in MiB; a number alone is bytes."""
+"""Unit of `--memory` to its size in MiB; a number without a unit is bytes."""
 CHANGES = frozenset({"restart", "start", "stop", "config_set"})
 
 
@@ -25,7 +25,7 @@ class Docker(Written):
 
 
 class VerbCall(NamedTuple):
-    """A call of one of the other tools: its name and its arguments."""
+    """A call of another tool: its name and its arguments."""
 
     tool: str
     arguments: dict[str, Any]
@@ -54,7 +54,7 @@ def changes_something(arguments: Any) -> bool:
 
 
 def _parse(name: str, parameters: Sequence[click.Parameter], arguments: Sequence[str]) -> dict[str, Any]:
-    """Return {parameter: value} of *arguments* by click *parameters* of the command *name*; raises UserError."""
+    """Return {parameter: value} of *arguments*, parsed by click *parameters* of the command *name*; raises UserError."""
     command = click.Command(name, params=list(parameters), add_help_option=False)
     command.allow_interspersed_args = name != "docker exec"
     try:
@@ -143,4 +143,4 @@ _COMMANDS: Mapping[str, tuple[Sequence[click.Parameter], Callable[[Mapping[str, 
         _read_exec,
     ),
 }
-"""What each takes, and the calls that it stands for."""
+"""Docker command to its click parameters and a function from the parsed options to the verb calls."""

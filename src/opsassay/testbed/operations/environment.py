@@ -1,4 +1,4 @@
-"""Environments: what one task happens in, from its deployment to its removal, by the same six verbs everywhere."""
+"""Environments: the system of one task, from its deployment to its removal, by the same six verbs everywhere."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Session_co = TypeVar("Session_co", covariant=True)
 
 
 class Environment(Protocol[Session_co]):
-    """What one task happens in; the verbs are called in this order, `remove` and `verify` whatever happened before."""
+    """The system of one task; the verbs are called in this order, `remove` and `verify` in any case."""
 
     def prepare(self) -> None:
         """Deploy the system of the task and wait until it is healthy, before any fault."""
@@ -47,21 +47,21 @@ class Environment(Protocol[Session_co]):
 
 
 class LiveEnvironment(ABC):
-    """The system of *scenario*, deployed for one trial into *run_dir*; a substrate says how.
+    """The system of *scenario*, deployed for one trial into *run_dir*; each substrate implements it.
 
     *settings* are those of the substrate. All verbs raise OpsAssayError.
     """
 
     baseline: Window
-    """The period before the trigger that alerts compare with; the trial sets it before it asks for the session."""
+    """The period before the trigger that alerts compare with; the trial sets it before it calls `session`."""
 
     def __init__(self, scenario: Scenario, seed: int, run_dir: Path, settings: Mapping[str, Any]) -> None:
         self.scenario, self.seed, self.run_dir, self.settings = scenario, seed, run_dir, settings
         secret = new_secret()
         self.drawn_seed = derived_seed(secret, "system")
-        """What names and load are drawn with: an agent that knows the scenario knows neither."""
+        """The seed of names and load, which an agent cannot derive from the scenario."""
         self.reader = derived_secret(secret, "settings")
-        """The key under which secrets among the settings are written down."""
+        """The key of the digests by which secret settings are recorded."""
         self._deployment, self._trigger = ExitStack(), ExitStack()
         self._session: OperatorToolSession | None = None
 
@@ -93,7 +93,7 @@ class LiveEnvironment(ABC):
 
     @abstractmethod
     def verify(self) -> list[str]:
-        """Return a sentence for each part of the removed system that still exists."""
+        """Return a sentence for each part of the removed system that still exists, [] when none does."""
 
     @abstractmethod
     def deployed(self) -> AbstractContextManager[None]:
@@ -113,7 +113,7 @@ class LiveEnvironment(ABC):
 
     @abstractmethod
     def health_problem(self) -> str | None:
-        """Return what is not ready, or that users are not served; None when the system is healthy."""
+        """Return what is not ready, or that user requests fail, as a sentence; None when the system is healthy."""
 
     def noise(self) -> Noise:
         """Return the background noise of the trial, a context manager; raises RefusedError where there is none."""
@@ -142,7 +142,7 @@ class LiveEnvironment(ABC):
 
 
 class MakeEnvironment(Protocol):
-    """Makes the environment of a trial; a class of `LiveEnvironment` is one."""
+    """A function that makes the environment of a trial, such as a subclass of `LiveEnvironment`."""
 
     def __call__(self, scenario: Scenario, seed: int, run_dir: Path, settings: Mapping[str, Any]) -> LiveEnvironment:
         """Return the environment of *scenario*; nothing is deployed yet."""
@@ -156,7 +156,7 @@ ENVIRONMENTS = Registry(
         "kubernetes": "opsassay.testbed.substrates.kubernetes.environment:ClusterEnvironment",
     },
 )
-"""A `MakeEnvironment` by the substrate of a scenario; packages add to them by the entry point ``opsassay.environments``."""
+"""Substrate of a scenario to its `MakeEnvironment`; packages add to them by the entry point ``opsassay.environments``."""
 
 
 def environment_for(

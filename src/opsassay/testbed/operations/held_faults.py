@@ -1,4 +1,4 @@
-"""Faults of the catalogue as a scenario's trigger: held while the trial lasts, undone however it ends."""
+"""Injects faults of the catalogue as a scenario's trigger, for the duration of a trial."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def hold_faults(running: RunningSystem, plan: FaultPlan, longest_s: float) -> It
     """Inject *plan* into *running* for the block, at most *longest_s* seconds, and undo it.
 
     A fault inside a process ends with its pod, so that a restart repairs it. A plan of NoFault keeps its own duration.
-    Raises an error of the injection before the block; a later one is ignored, since an agent may
-    have removed what the fault was applied to.
+    Raises the error of a failed injection before the block; later errors are ignored, since an agent may have removed the
+    fault's target.
     """
     if any(part.fault != NO_FAULT for part in plan.parts):
         plan = plan.model_copy(update={"duration_s": longest_s}).ending_with_pods()

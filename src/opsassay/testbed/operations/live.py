@@ -28,17 +28,16 @@ from opsassay.testbed.recording.alerts import TICK_S, firing, usual_values
 from opsassay.testbed.recording.baseline import user_requests
 
 KEPT_S = 900.0
-"""How far back the tables go."""
+"""Seconds that the tables reach back."""
 ARRIVAL_S = 2.0
-"""What ended longer ago than this has arrived: replicas send twice a second. Alerts are reported that much late."""
+"""Seconds after which telemetry has arrived, since replicas send twice a second; alerts are delayed by as much."""
 _COLUMNS = {"traces": TraceColumns, "logs": LogColumns, "metrics": MetricColumns}
 
 
 class LiveTelemetry:
-    """The tables of what *receiver* has accepted since the block was entered, by way of a session in *folder*.
+    """The tables of the telemetry that *receiver* has accepted since the block was entered, spooled in *folder*.
 
-    `tables` reads what has come since; threads may ask at the same time. Where the receiver is, on this machine or in a
-    cluster, is the receiver's own affair.
+    `tables` reads the new telemetry; threads may call it at the same time.
     """
 
     def __init__(self, receiver: Receiver, folder: Path) -> None:
@@ -49,7 +48,7 @@ class LiveTelemetry:
         self._lock = threading.Lock()
         self._asked_ns = self.since_ns = 0
         self.clock_ahead_s = 0.0
-        """By how much at least the receiver's clock is ahead of this machine's, negative when behind; read with tables."""
+        """Seconds, at least, by which the receiver's clock is ahead of this machine's, negative when behind; set by `tables`."""
 
     def __enter__(self) -> Self:
         self._asked_ns = time.time_ns()
@@ -66,8 +65,7 @@ class LiveTelemetry:
     def tables(self) -> dict[str, pl.DataFrame]:
         """Return {modality: table} of the telemetry that has arrived in the last minutes, in the datapack's columns.
 
-        Histograms are cumulative, as they came, for `histogram_deltas`. Raises OpsAssayError when the receiver
-        cannot be asked.
+        Histograms are cumulative, for `histogram_deltas`. Raises OpsAssayError when the receiver does not answer.
         """
         with self._lock:
             self._receiver.refresh(self._folder.name)
@@ -76,7 +74,7 @@ class LiveTelemetry:
             return dict(self._tables)
 
     def _read(self, signal: str) -> None:
-        """Decode what the spool of *signal* (traces, metrics, logs) has got since the last call into the tables."""
+        """Decode the new frames in the spool of *signal* (traces, metrics, logs) and append them to the tables."""
         columns = self._columns[signal]
         for end, frame in frames_after(spool_path(self._folder, signal), self._offsets[signal]):
             self._offsets[signal] = end
@@ -95,9 +93,9 @@ class LiveTelemetry:
 
 
 class LiveAlerts:
-    """The alert rules over live *telemetry*; what is *usual* is the stretch between two instants before anything broke.
+    """The alert rules with *slo* over live *telemetry*, compared with the healthy period *usual*.
 
-    It is read once, as soon as all of it has arrived: the tables do not reach back to it for ever.
+    The baseline is computed once, as soon as all telemetry of the period has arrived.
     """
 
     def __init__(self, telemetry: LiveTelemetry, slo: Slo, usual: Window) -> None:
@@ -106,7 +104,7 @@ class LiveAlerts:
         self._saturated: frozenset[str] = frozenset()
 
     def firing(self) -> tuple[int, list[Alert]]:
-        """Return (time_ns, alerts firing then); all telemetry of up to this UTC time has arrived."""
+        """Return (time_ns, alerts that fire then); time_ns is the latest UTC time whose telemetry has arrived."""
         at_ns = time.time_ns() - int(ARRIVAL_S * 1e9)
         tables = self._telemetry.tables()
         baseline = self._baseline
@@ -122,7 +120,7 @@ __all__ = ["TICK_S", "LiveAlerts", "LiveTelemetry"]
 
 
 SERVED_OVER_S, SERVED_SHARE, SERVED_WITHIN_NS = 6.0, 0.95, 1_500_000_000
-"""Users are served when of the last seconds' requests so many were answered, and so soon."""
+"""Users are served when this share of the requests of the last seconds succeeded within this time."""
 
 
 @contextmanager
@@ -137,9 +135,9 @@ def live_telemetry(receiver: Receiver, run_dir: Path) -> Iterator[LiveTelemetry]
 
 
 def users_are_served(telemetry: LiveTelemetry, seen_at: Collection[str] = ()) -> bool:
-    """Return whether nearly all user requests of the last seconds succeeded in time; False when there were none.
+    """Return whether nearly all user requests of the last seconds succeeded in time; False without any.
 
-    When the load generator sends no spans, those of the services *seen_at* count; True while they have sent none.
+    If the load generator sends no spans, those of the services *seen_at* count; True until they have sent one.
     """
     since = time.time_ns() - int(SERVED_OVER_S * 1e9)
     traces = telemetry.tables()["traces"]

@@ -1,9 +1,8 @@
-"""Background noise: harmless things that happen in a system while its incident lasts, and that are not the incident.
+"""Background noise: harmless events in a system during an incident, unrelated to it.
 
-A replica is restarted gracefully, a service is deployed once more as it is, load dips a little, and an alert of a rule of
-its own fires and resolves. An operator sees them as everything else: in `ps`, in telemetry, among the alerts. Nothing says
-that they are noise. All of it happens at bystanders: services that neither break, nor are on the way of the failure to the
-users whom the scenario protects, nor are named by a right repair.
+A replica is restarted gracefully, a service is deployed again unchanged, load dips a little, and an unrelated alert fires
+and resolves. Operators see them like everything else; nothing marks them as noise. All happen at bystanders: services that
+the incident does not break, that are not on the failure's way to users, and that a right repair does not touch.
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ from opsassay.core.schema.system import System
 from opsassay.core.schema.trajectory import EnvironmentAction, NoiseKind, NoiseStatus
 
 GAP_S = (1.0, 4.0)
-"""Between the end of one event and the next, seconds."""
+"""Range of the seconds between the end of one event and the next."""
 ALERT_S, SWING_S = (4.0, 8.0), 5.0
 SWING = (0.8, 0.92)
-"""By what the load is multiplied for a while: a dip is always inside of what the system bears."""
+"""Range of the factor by which a dip multiplies the load."""
 SCRAPE = "scrape_duration_s"
-"""The signal of the alert that flaps; no scenario can commit a rule about it."""
+"""The signal of the noise alert; no scenario can commit a rule about it."""
 SCRAPE_LIMIT_S, SCRAPE_S = 2.0, (2.05, 2.6)
 LEAST_REPLICAS = 2
-"""Of a service with fewer its callers would notice a restart."""
+"""Fewest replicas of a service that is restarted; callers of a smaller one would notice."""
 _NAME = re.compile(r"[\w-]+")
 
 Operate = Callable[[str, Mapping[str, Any]], dict[str, Any]]
@@ -41,9 +40,9 @@ Operate = Callable[[str, Mapping[str, Any]], dict[str, Any]]
 
 @dataclass(frozen=True)
 class NoiseEvent:
-    """One harmless thing at *target*, *after_s* seconds after the end of the one before.
+    """One harmless event at *target*, *after_s* seconds after the end of the one before.
 
-    *seconds* is how long it lasts where that is not up to the system; *amount* is a share of the replicas in [0, 1), the
+    *seconds* is its duration where the system does not decide it; *amount* is a share of the replicas in [0, 1), the
     factor of the load, or the value of the alert.
     """
 
@@ -55,12 +54,12 @@ class NoiseEvent:
 
 
 def bystanders(system: System, scenario: Scenario) -> list[str]:
-    """Return the sorted services of *system* that the incident of *scenario* neither breaks nor affects nor needs."""
+    """Return the sorted services of *system* that *scenario* does not break, affect or use in its repair."""
     return sorted(set(system.services) - _list_involved(system, scenario))
 
 
 def require_bystanders(system: System, scenario: Scenario) -> None:
-    """Raise RefusedError where no noise can be made: not a local system of our own runtime, or no bystander."""
+    """Raise RefusedError unless *system* is a local one of our own runtime in which *scenario* leaves a bystander."""
     substrate = scenario.environment.substrate
     if substrate != "local":
         why = f"happens on {substrate}, and noise is made on this machine"
@@ -74,10 +73,10 @@ def require_bystanders(system: System, scenario: Scenario) -> None:
 
 
 def draw_noise(system: System, scenario: Scenario, seed: int) -> Iterator[NoiseEvent]:
-    """Yield events without end, decided by *scenario* and *seed*: in each round every kind of event happens once.
+    """Yield events without end, determined by *scenario* and *seed*: in each round every kind of event happens once.
 
-    Only services whose callers do not notice are restarted or deployed, if there are any; the load does not dip
-    where it is part of the incident. The alert, always the same one, fires twice a round.
+    Only services whose callers notice nothing are restarted or deployed; the load does not dip where it is part of the
+    incident. The alert, always the same one, fires twice a round.
     """
     draw = derived_random(f"{scenario.id} {seed}", "noise")
     unaffected = bystanders(system, scenario)
@@ -93,7 +92,7 @@ def draw_noise(system: System, scenario: Scenario, seed: int) -> Iterator[NoiseE
 
 
 def _draw_event(draw: random.Random, kind: NoiseKind, steady: Sequence[str], flapping: str) -> NoiseEvent:
-    """Draw one event of *kind*: for a service of *steady*, or for *flapping*, the service whose alert fires."""
+    """Draw one event of *kind*: at a random service of *steady* or, for an alert, at the service *flapping*."""
     after_s = draw.uniform(*GAP_S)
     if kind == "alert":
         return NoiseEvent(kind, flapping, after_s, draw.uniform(*SCRAPE_S), draw.uniform(*ALERT_S))
@@ -122,10 +121,10 @@ def _list_involved(system: System, scenario: Scenario) -> frozenset[str]:
 
 
 class Noise(Background):
-    """Makes the *events* one after the other by *operate* while the block runs, and reports each to *record*.
+    """Carries out the *events* in turn by *operate* while the block runs, and passes each to *record*.
 
-    A restart or a dip that has begun is finished before the block ends. A service that is not whole, or that was set
-    otherwise and waits for a restart, is left alone.
+    A restart or dip in progress is completed before the block ends. A service with a replica that is not ready, or with a
+    setting that waits for a restart, is left alone.
     """
 
     def __init__(
@@ -134,7 +133,7 @@ class Noise(Background):
         super().__init__("noise")
         self._events, self._operate, self._record = events, operate, record
         self.alerts: tuple[Alert, ...] = ()
-        """The alert that flaps, while it fires."""
+        """The noise alert while it fires, else ()."""
 
     def work(self) -> None:
         """Carry out one event after the other until the block ends."""

@@ -1,6 +1,6 @@
-"""Which settings protect a system: authentication, TLS, limits, probes, alert rules, clocks. No repair may switch them off.
+"""The settings that protect a system, which no repair may remove: authentication, TLS, limits, probes, alert rules, clocks.
 
-And of what is written down that stands for a setting: that it is there, or a digest by which it is known again.
+Settings are recorded here too: secrets as digests.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _PROTECTED = re.compile(r"AUTH|TOKEN|PASSWORD|SECRET|TLS|SSL|CERT|LIMIT|MAX|QUOT
 _SECRET = re.compile(r"(PASSWORD|SECRET|TOKEN|KEY)$", re.IGNORECASE)
 _CREDENTIALS = re.compile(r"://[^/@\s]*:[^/@\s]+@")
 EMPTIED = "emptied"
-"""How often a store lost what it held, or threw something out; no setting brings it back. Read like a setting."""
+"""Name, among the settings, of the number of times that a store lost or evicted data."""
 IS_SET = "set"
-"""What is written down of a secret that has a value; a digest under the key of the reader follows where there is one."""
+"""The recorded value of a secret; a digest under the reader's key follows where there is one."""
 
 
 def is_protected(key: str) -> bool:
@@ -51,7 +51,7 @@ def protected_of(owner: str, settings: Mapping[str, str], digest_key: str = "") 
 
 
 def without_defaults(settings: Mapping[str, str], service: Service) -> dict[str, str]:
-    """Return the *settings* of *service* without those that have the value of the runtime's default.
+    """Return the *settings* of *service* without those that equal the runtime's default.
 
     Settings that the runtime does not read stay, and so do all of services that run another program.
     """
@@ -66,7 +66,7 @@ def without_defaults(settings: Mapping[str, str], service: Service) -> dict[str,
 
 
 def _what_is_read(settings: Mapping[str, str], service: Service) -> object:
-    """Return pool size, call settings and features that *service* gets from *settings*; None if they are invalid."""
+    """Return (pool size, call settings, features) that *service* gets from *settings*; None if they are invalid."""
     read = Settings(settings)
     try:
         calls = [
@@ -80,5 +80,5 @@ def _what_is_read(settings: Mapping[str, str], service: Service) -> object:
 
 
 def content_digest(content: str) -> str:
-    """Return a short hash of *content*, from which it cannot be read."""
+    """Return the first 16 hexadecimal digits of the SHA-256 of *content*."""
     return hashlib.sha256(content.encode()).hexdigest()[:16]

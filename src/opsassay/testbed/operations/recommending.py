@@ -1,6 +1,6 @@
-"""The tools of an operator who recommends: those that look, and `submit_plan`, which takes the calls that it would make.
+"""The tools of an operator who recommends: queries, and `submit_plan`, which takes a plan of changes.
 
-A plan is held against the tools of an operator who acts as soon as it comes in; nothing of it is carried out here.
+A submitted plan is checked at once against the tools of an acting operator; it is not carried out.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class SubmitPlan(Written):
 
 
 def looking_tools(tools: Mapping[str, Tool]) -> dict[str, Tool]:
-    """Return those of *tools* that change nothing, and the tool `submit_plan`."""
+    """Return the tools among *tools* that change nothing, and the tool `submit_plan`."""
     return {**{name: tool for name, tool in tools.items() if not tool.mutating}, SUBMIT: Tool(SubmitPlan)}
 
 
 class RecommendToolSession(OperatorToolSession):
-    """The tools of *acting* without those that change something, and `submit_plan`; *plan* is the last plan, or None."""
+    """The queries of the session *acting*, and `submit_plan`; *plan* is the last submitted plan, or None."""
 
     def __init__(self, acting: OperatorToolSession) -> None:
         super().__init__(looking_tools(acting.tools), acting.record, acting.view)
@@ -56,7 +56,7 @@ class RecommendToolSession(OperatorToolSession):
         return False
 
     def own_specs(self, *, changing: bool = True) -> tuple[ToolSpec, ...]:
-        """Return the descriptions of the tools; with *changing*, `submit_plan` lists the calls that a step may be."""
+        """Return the descriptions of the tools; with *changing* also `submit_plan`, with all calls that a step may be."""
         looking = {name: tool for name, tool in self.tools.items() if name != SUBMIT}
         return (*specs_of(looking), *([self._describe_plan()] if changing else []))
 

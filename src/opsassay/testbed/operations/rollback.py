@@ -1,7 +1,6 @@
-"""`undo_last`: takes back what an agent changed itself, the last change first, by the journal of its own actions.
+"""`undo_last`: undoes an agent's own last change, by the journal of its actions, in the arm `rollback` only.
 
-A setting gets the value that it had, a service its replicas or its release. What a restart or a deleted rule took away no
-tool brings back, and the journal says so. It is a tool of the arm `rollback` alone.
+A setting gets its former value, a service its former replicas or release. A restart or a deleted rule cannot be undone.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ UNDO = {"undo_last": Tool(UndoLast, mutating=True)}
 
 
 class RollbackJournal:
-    """The changes of one agent on a system that carries out verbs by *operate*, each with what takes it back."""
+    """The changes of one agent on a system, carried out by *operate*, each with its inverse."""
 
     def __init__(self, operate: Operate) -> None:
         self._operate = operate
         self._made: list[tuple[str, Change | None]] = []
 
     def inverse(self, verb: str, arguments: Mapping[str, Any]) -> Change | None:
-        """Return the (verb, arguments) that undo *verb* with *arguments*, by the state now; None if nothing does."""
+        """Return the (verb, arguments) that undo *verb* with *arguments* from the present state; None if nothing does."""
         if verb in ("config set", "config unset"):
             about = {"target": arguments["target"], "key": arguments["key"]}
             former = self._operate("config get", {"target": arguments["target"]})["settings"]

@@ -1,4 +1,4 @@
-"""The environment of a search for faults: a running system with a clean baseline; each substrate brings its own."""
+"""The environment of a search for faults: a running system with a healthy baseline; each substrate implements it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CHANGES_LIMIT = 6
 
 
 class Block(NamedTuple):
-    """A building block of candidates: *family* is the kind of mistake, *changes* are what it does."""
+    """A building block of candidates: *family* is the kind of mistake, *changes* are its calls."""
 
     name: str
     family: str
@@ -36,7 +36,7 @@ class Block(NamedTuple):
 
 
 class Composition(Written):
-    """What a candidate does to a healthy system; no change at all is one too."""
+    """The changes by which a candidate breaks a healthy system; () is allowed."""
 
     changes: tuple[OpsCall, ...] = Field(default=(), max_length=CHANGES_LIMIT)
 
@@ -62,18 +62,18 @@ def _format_call(change: OpsCall) -> str:
 
 
 PASSES = 3
-"""How often the scripted operator looks and repairs."""
+"""Most rounds of checking and repairing by the scripted operator."""
 
 
 class Repair(NamedTuple):
-    """What the scripted operator did, in words, and whether it left the surface healthy."""
+    """The scripted operator's actions, in words, and whether the system looked healthy afterwards."""
 
     actions: tuple[str, ...]
     healthy: bool
 
 
 def repair_what_shows(settled: Callable[[], bool], apply_repairs: Callable[[], list[str]]) -> Repair:
-    """Alternate *settled* (is it healthy?) and *apply_repairs* until healthy or none is left; return what was done."""
+    """Alternate *settled* (healthy?) and *apply_repairs* until healthy or no repair is left, at most PASSES times."""
     actions: list[str] = []
     for _ in range(PASSES):
         if settled():
@@ -86,9 +86,9 @@ def repair_what_shows(settled: Callable[[], bool], apply_repairs: Callable[[], l
 
 
 class SearchEnvironment(ABC):
-    """One running system under search, with one workload that candidates fault and the scripted operator repairs.
+    """One running system under search, with one workload that candidates break and the scripted operator repairs.
 
-    `prepare` deploys it once; each candidate is between a `start`, which waits for the clean baseline, and a `settle`,
+    `prepare` deploys it once; each candidate runs between `start`, which waits for the healthy baseline, and `settle`,
     which restores it.
     """
 
@@ -152,7 +152,7 @@ class SearchEnvironment(ABC):
 
 
 class CandidateToolSession:
-    """The changes of a candidate as calls, each carried out by *make*."""
+    """Takes the changes of a candidate as tool calls and carries each out by *make*."""
 
     def __init__(self, make: Callable[[OpsCall], None]) -> None:
         self._make = make
@@ -173,11 +173,11 @@ class CandidateToolSession:
 
 @dataclass(frozen=True)
 class FaultSearch:
-    """The search that a substrate brings. *settings* are those of the substrate.
+    """The parts of a fault search that a substrate provides; *settings* in their arguments are those of the substrate.
 
-    *blocks* are what candidates are made of, by system and target; *invalid* one candidate of each invalid class of
-    "side-effects", App. H.3; *task* what a model that rewrites candidates is given; *operator* what the scripted operator
-    does, and what it does not look at; *environment* is made from (scenario, target, seed, settings).
+    *blocks* returns the building blocks by system and target; *invalid* one candidate of each invalid class of
+    "side-effects", App. H.3; *task* the prompt of a model that rewrites candidates; *operator* is text on what the
+    scripted operator does and does not check; *environment* is made from (scenario, target, seed, settings).
     """
 
     blocks: Callable[[System, str, Mapping[str, Any]], tuple[Block, ...]]
@@ -195,7 +195,7 @@ FAULT_SEARCHES = Registry(
         "kubernetes": "opsassay.testbed.substrates.kubernetes.search.environment:FAULT_SEARCH",
     },
 )
-"""A `FaultSearch` by the substrate of a scenario; packages add to them by the entry point ``opsassay.fault_searches``."""
+"""Substrate of a scenario to its `FaultSearch`; packages add to them by the entry point ``opsassay.fault_searches``."""
 
 
 def fault_search_for(scenario: Scenario) -> FaultSearch:

@@ -1,7 +1,7 @@
-"""Alert rules over a system's state, beside golden signals: pods, workloads, nodes, control plane, autoscalers, budgets.
+"""Alert rules over a system's state, besides golden signals: pods, workloads, nodes, control plane, autoscalers, budgets.
 
-The state is what the observer writes down tick by tick, so that one set of rules serves every substrate. A rule has a
-severity, and fires when what it is about has held ``for`` so long.
+The state is the observer's record, tick by tick, so that the rules apply to every substrate. A rule has a severity, and
+fires when its condition has held for ``for_s``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from opsassay.core.schema.trajectory import CONTROL_PLANE_SUFFIX, ControlPlaneRe
 
 
 class AlertDefinition(NamedTuple):
-    """How serious an alert is, for how long its condition holds before it fires, and what it is about."""
+    """The severity of an alert, the seconds for which its condition must hold, and its subject."""
 
     severity: Literal["critical", "warning"]
     for_s: float
@@ -46,16 +46,16 @@ DEFINITIONS: Mapping[AlertSignal, AlertDefinition] = {
     "autoscaler_at_limit": AlertDefinition("warning", 30.0, "autoscaler"),
     "budget_spent": AlertDefinition("warning", 0.0, "budget"),
 }
-"""Golden signals hold over the ten seconds of their window already."""
+"""The rules by signal. A golden signal needs no time, since its window is ten seconds already."""
 LATENCY_READINGS = 3
 
 
 @dataclass
 class ObservedState:
-    """What is known of a system at one instant.
+    """The state of a system at one instant.
 
-    *autoscalers* are (replicas, most of them) by service, *budgets* (spent, granted) in USD an hour; both are empty where
-    nobody reads what the system costs.
+    *autoscalers* are (replicas, most replicas) by service, *budgets* (spent, granted) in USD per hour; both are empty where
+    costs are not read.
     """
 
     entities: dict[str, Entity] = field(default_factory=dict)
@@ -99,7 +99,7 @@ class ObservedState:
 
 
 class StateFinding(NamedTuple):
-    """One condition that holds: whose it is, the signal, what was read and what it is held against."""
+    """One condition that holds: its service or part, signal, value and threshold, and a description."""
 
     service: str
     signal: AlertSignal
@@ -109,17 +109,17 @@ class StateFinding(NamedTuple):
 
 
 class AlertSource(Protocol):
-    """What can be asked which alerts fire."""
+    """An object that evaluates alert rules."""
 
     def firing(self) -> tuple[int, list[Alert]]:
         """Return (latest UTC ns with complete data, alerts that fire then); raises OpsAssayError when unknown."""
 
 
 class StateAlerts:
-    """The rules over the state in the *timeline* that an observer writes, with what *committed* says of latency and places.
+    """The rules over the state in the observer's *timeline*, with the latency and placement limits of *committed*.
 
-    What the system costs is read from beside the timeline, where anybody writes it. What has to be ready is what was ready
-    at *usual_until_ns*, before anything was broken.
+    Costs are read from the file next to the timeline, if any. The replicas that were ready at *usual_until_ns*, before the
+    fault, are the required ones.
     """
 
     def __init__(self, timeline: Path, committed: Verification, usual_until_ns: int) -> None:
@@ -178,9 +178,9 @@ class StateAlerts:
 
 
 class AlertRules:
-    """All rules: the golden signals of *live* telemetry where there is any, and those over the *state*.
+    """All rules: the golden signals of *live* telemetry, if any, and those over the *state*.
 
-    A condition fires when it has held ``for`` so long; who asks twice gets the same answer.
+    A condition fires when it has held for its ``for_s``; without *live*, evaluation is *delay_s* behind the present.
     """
 
     def __init__(self, live: AlertSource | None, state: StateAlerts, delay_s: float) -> None:
@@ -213,7 +213,7 @@ T = TypeVar("T")
 
 
 class _Lines(Generic[T]):
-    """The lines that are appended to the file at *path*, parsed, each as soon as its time has come."""
+    """Reads the lines that are appended to the file at *path*, parsed, each once its end time has come."""
 
     def __init__(self, path: Path, parse: Callable[[str], T], ends_ns: Callable[[T], int]) -> None:
         self._path, self._parse, self._ends_ns = path, parse, ends_ns

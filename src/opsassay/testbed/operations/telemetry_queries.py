@@ -1,4 +1,4 @@
-"""What the observability tools tell: pure functions over the tables of live telemetry, each a text of bounded length."""
+"""The answers of the observability tools: pure functions from live telemetry's tables to texts of bounded length."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def tell_alerts(alerts: Iterable[Alert]) -> str:
 
 
 def tell_metrics(tables: Tables, query: Metrics, now_ns: int) -> str:
-    """Return, as text, last, least, greatest, recent values per pod of the metric of *query*; without it, all names."""
+    """Return as text last, least, greatest and recent values per pod of the metric of *query*; without one, all names."""
     points = pl.concat(
         [_select_recent(tables[name], query.since_s, now_ns) for name in ("metrics", "metrics_sum")],
         how="diagonal_relaxed",
@@ -55,7 +55,7 @@ def tell_metrics(tables: Tables, query: Metrics, now_ns: int) -> str:
 
 
 def tell_traces(tables: Tables, query: Traces, now_ns: int) -> str:
-    """Return, as text, the slowest or failed requests of the service of *query*, each with the spans below it."""
+    """Return as text the slowest or failed requests of the service of *query*, each with the spans below it."""
     spans = _select_recent(tables["traces"], query.since_s, now_ns)
     handled = spans.filter(
         (pl.col("service_name") == query.service) & pl.col("attr.span_kind").is_in(["Server", "Consumer"])
@@ -73,7 +73,7 @@ def tell_traces(tables: Tables, query: Traces, now_ns: int) -> str:
 
 
 def tell_logs(tables: Tables, query: SearchLogs, now_ns: int) -> str:
-    """Return, as text, the log records that match *query*, the latest last; raises UserError for an invalid pattern."""
+    """Return as text the log records that match *query*, the latest last; raises UserError for an invalid pattern."""
     found = _select_recent(tables["logs"], query.since_s, now_ns)
     if query.service is not None:
         found = found.filter(pl.col("service_name") == query.service)
@@ -117,7 +117,7 @@ def tell_summary(tables: Tables, query: Summarise, now_ns: int) -> str:
 
 
 def tell_topology(tables: Tables, query: CallTopology, now_ns: int) -> str:
-    """Return (caller, callee) pairs of services with their calls and failures as text."""
+    """Return as text each (caller, callee) pair of services with the number of calls and of failures."""
     spans = _select_recent(tables["traces"], query.since_s, now_ns).select(
         "trace_id", "span_id", "parent_span_id", "service_name", failed=pl.col("attr.status_code") == "Error"
     )

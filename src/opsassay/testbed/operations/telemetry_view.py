@@ -1,4 +1,4 @@
-"""What an operator sees of a running system, wherever it runs: the tools that look at its telemetry while it arrives."""
+"""An operator's view of a running system: the tools that query its telemetry while it arrives."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ LOOKS: Mapping[str, Tool] = {
     "summarise": Tool(args.Summarise),
     "topology": Tool(args.CallTopology),
 }
-"""The tools by their names; every toolbox whose system sends telemetry has them."""
+"""The query tools by name; every system that sends telemetry has them."""
 
 
 @dataclass
 class TelemetryView:
-    """Answers what is asked of a system's live *telemetry*, as far as the *mask* leaves it, and of the *alerts* over it."""
+    """Answers queries of a system's live *telemetry*, without the parts that *mask* hides, and of the *alerts*."""
 
     telemetry: LiveTelemetry
     alerts: AlertSource
     mask: Mask = field(default_factory=Mask)
     besides: Callable[[], Iterable[Alert]] = tuple
-    """What fires besides the alerts that a trial is judged by."""
+    """Returns further alerts that fire but by which the trial is not judged, such as noise."""
 
     def with_others(self, alerts: Iterable[Alert]) -> list[Alert]:
-        """Return *alerts* with those that are not judged, such as noise, sorted by service and signal."""
+        """Return *alerts* together with those that are not judged, such as noise, sorted by service and signal."""
         return sorted((*alerts, *self.besides()), key=lambda alert: (alert.service, alert.signal))
 
     def answer_query(self, query: Look) -> str:

@@ -1,4 +1,4 @@
-"""The tool session of an operator: arguments are checked, each call is recorded, an error is reported.
+"""The tool session of an operator: it checks arguments, records every call and returns errors as output.
 
 Every call, also a refused one, becomes an `Action` on the run's clock.
 """
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 
 OUTPUT_LIMIT = 8_000
 ARGUMENTS_LIMIT = 2_000
-"""What of the arguments is kept in the record of a call: an agent may send anything."""
+"""Most characters of a call's arguments in its record."""
 ARGUMENTS_TRACED = 2**16
-"""Characters of a call's arguments in the trace: a manifest fits in."""
+"""Most characters of a call's arguments in the trace: enough for a manifest."""
 CALLS_LIMIT = 2_000
-"""Calls of one agent; what comes after them is refused and not even recorded, so that nobody fills a disk."""
+"""Most calls of one agent; further ones are refused and not recorded, so that they cannot fill the disk."""
 
 
 class Tool(NamedTuple):
-    """One tool: the model of its arguments, its verb where it has one, and whether it changes something."""
+    """One tool: the model of its arguments, its operator's verb if any, and whether it changes something."""
 
     arguments: type[Written]
     verb: str | None = None
@@ -43,7 +43,7 @@ class Tool(NamedTuple):
 
 
 class Done(NamedTuple):
-    """What a tool did: its answer, what it touched, and whether it may have changed something."""
+    """The result of a tool: its output, the entities that it changed, and its status."""
 
     output: str
     touched: tuple[str, ...] = ()
@@ -60,15 +60,15 @@ def specs_of(tools: Mapping[str, Tool], *, changing: bool = True) -> tuple[ToolS
 
 
 class OperatorToolSession(ABC):
-    """The *tools* of an operator; every call is reported to *record*. Calls come one by one, from any thread.
+    """The *tools* of an operator; every call is passed to *record*. Calls are serialised, from any thread.
 
-    *view* is the telemetry that they read, None where there is none.
+    *view* is the telemetry that they query, None without any.
     """
 
     watch: AlertWatch | None = None
-    """The alerts that fire, where there are any."""
+    """The watch over the alerts that fire, None without alerts."""
     kubeconfig: Path | None = None
-    """On a cluster: the agent's own access."""
+    """The agent's own access to the cluster, None without a cluster."""
 
     def __init__(
         self, tools: Mapping[str, Tool], record: Callable[[Action], None], view: TelemetryView | None = None
@@ -92,7 +92,7 @@ class OperatorToolSession(ABC):
 
     @abstractmethod
     def carry_out(self, tool: Tool, arguments: Written) -> Done:
-        """Carry out a call of *tool*; return output, status and changed entities; raises OpsAssayError if it fails."""
+        """Carry out a call of *tool*; return output, changed entities and status; raises OpsAssayError if it fails."""
 
     def changes(self, tool: Tool, arguments: Mapping[str, Any]) -> bool:
         """Return whether a call of *tool* may change something."""
@@ -100,7 +100,7 @@ class OperatorToolSession(ABC):
         return tool.mutating
 
     def join(self, servers: Sequence[FurtherTools]) -> None:
-        """Offer the tools of *servers* too, which change nothing of the system; raises StartError."""
+        """Add the tools of *servers*, which do not change the system; raises StartError if a name is taken."""
         self._joined = joined_tools(servers, self.own_specs())
 
     def specs(self, *, changing: bool = True) -> tuple[ToolSpec, ...]:
@@ -112,11 +112,11 @@ class OperatorToolSession(ABC):
         return specs_of(self.tools, changing=changing)
 
     def close(self) -> None:
-        """End the agent's time: refuse all further calls, and end a wait that is under way."""
+        """Refuse all further calls, since the agent's time is over, and end a wait in progress."""
         self._closed.set()
 
     def finish(self, timeout_s: float) -> str | None:
-        """Wait until the call in progress ends, at most *timeout_s*; return that call's tool, None without one."""
+        """Wait at most *timeout_s* for the call in progress to end; return the name of its tool, None without one."""
         under_way = self._under_way
         if self._turn.acquire(timeout=timeout_s):
             self._turn.release()

@@ -1,7 +1,4 @@
-"""The tools of an operating agent on a local system: what each is called, takes and does. An error is an observation.
-
-Tools are plain data and functions; what serves them to a model, over MCP or in a script, lies above.
-"""
+"""The tools of an operating agent on a local system: names, arguments and actions. Errors are returned as output."""
 
 from __future__ import annotations
 
@@ -35,17 +32,17 @@ TOOLS: dict[str, Tool] = {
     "release": Tool(args.ReleaseVersion, "release", mutating=True),
     "firewall_delete": Tool(args.FirewallDelete, "firewall delete", mutating=True),
 }
-"""Every tool by its name; the verb that an oracle writes is the name with blanks."""
+"""Every tool by name; oracles write a tool's verb, which is its name with blanks."""
 
 ON_PROGRAMS: dict[str, Tool] = {
     "start": Tool(args.Start, "start", mutating=True),
     "stop": Tool(args.Stop, "stop", mutating=True),
 }
-"""What an operator of a team's own programs and containers does besides."""
+"""Further tools for a team's own programs and containers."""
 ON_CONTAINERS: dict[str, Tool] = ON_PROGRAMS | {"docker": Tool(Docker)}
-"""Containers have the command line besides that their operators know; each command is one of the verbs."""
+"""Further tools for containers, with their usual command line; each of its commands is one of the verbs."""
 NOT_ON_CONTAINERS = frozenset({"scale", "release", "firewall_list", "firewall_delete"})
-"""The compose file says how many containers there are and of which image; an engine has no firewall of ours."""
+"""Tools that containers lack: the compose file sets count and image, and an engine has no firewall of ours."""
 
 
 def operator_tools(system: System) -> Mapping[str, Tool]:
@@ -66,7 +63,7 @@ class OperatedSystem(Protocol):
 
 
 class VerbToolSession(OperatorToolSession):
-    """The *tools* over the system *running* and the *view* of its telemetry; every call is reported to *record*."""
+    """The *tools* over the system *running* and the *view* of its telemetry; every call is passed to *record*."""
 
     def __init__(
         self,
@@ -84,7 +81,7 @@ class VerbToolSession(OperatorToolSession):
         self.tools, self.journal = {**self.tools, **UNDO}, RollbackJournal(self.running.operate)
 
     def carry_out(self, tool: Tool, arguments: Written) -> Done:
-        """Carry out a query, wait, undo or verb; return output, status and changed entities; raises OpsAssayError."""
+        """Carry out a query, wait, undo or verb; return output, changed entities and status; raises OpsAssayError."""
         if isinstance(arguments, args.Wait):
             return Done(self.pause(arguments.seconds))
         if isinstance(arguments, Look):
@@ -119,7 +116,7 @@ class VerbToolSession(OperatorToolSession):
         return Done(telemetry_queries.as_json({"undone by": verb, **given, **result}), _touched(asked, result))
 
     def _run_docker(self, command: Docker) -> Done:
-        """Carry out each verb of the docker *command* and return the results; a container is a replica or service."""
+        """Carry out the verbs of the docker *command*, return their joined results; containers are replicas or services."""
         calls = parse_docker(command.args)
         of_service = {row["replica"]: row["service"] for row in self.running.operate("ps", {})["replicas"]}
         done = []
@@ -141,7 +138,7 @@ class VerbToolSession(OperatorToolSession):
 
 
 def without_url(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return *arguments* with ``url`` replaced by service, port and path."""
+    """Return *arguments* with ``url`` replaced by service, port and path; raises UserError for an invalid URL."""
     if "url" not in arguments:
         return dict(arguments)
     payload = args.ExecCurl.model_validate(arguments).model_dump()

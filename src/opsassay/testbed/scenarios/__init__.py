@@ -1,4 +1,4 @@
-"""The remediation scenarios that ship with OpsAssay, one YAML file each, and how a scenario is found by name or path."""
+"""The remediation scenarios that ship with OpsAssay, one YAML file each, and their look-up by name or path."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SCENARIOS = Path(__file__).parent
 
 
 GENERATED_SEED = 0
-"""Of the generated scenarios that are listed with those that ship; every other seed makes others, by their names."""
+"""The seed of the generated scenarios that lists include; scenarios of other seeds are found by name."""
 
 
 def generated_names(substrate: str | None = None, seed: int = GENERATED_SEED) -> list[str]:
@@ -46,7 +46,7 @@ def load_scenario(name: str) -> Scenario:
 
 
 def place_of(name: str, field: str) -> str:
-    """Return where *field* of the scenario *name* stands, for messages: file and line; "NAME: FIELD" if generated."""
+    """Return the location of *field* in the scenario *name*: "FILE:LINE: FIELD", of a generated one "NAME: FIELD"."""
     return f"{name}: {field}" if by_name(name) else where(scenario_path(name), field)
 
 

@@ -49,7 +49,7 @@ class RunningStore:
         self.command, self.process = command, process
         self.settings: dict[str, str] = {}
         self.emptied = 0
-        """How often it lost all that it held."""
+        """The number of times that it lost all its data."""
 
 
 async def start_store(state: SystemState, name: str, store: Store, site: Site) -> RunningStore:

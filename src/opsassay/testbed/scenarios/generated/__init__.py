@@ -1,8 +1,7 @@
-"""Scenarios that follow from a seed: catalogue x system x target, each with its oracles (ITBench, C.4, Tables 12 and 13).
+"""Scenarios that follow from a seed: catalogue x system x target, each with its oracles (ITBench, C.4, Tables 12, 13).
 
-A scenario is called ``gen<SEED>-<class>-<number>``; the same seed makes the same ones. Of every class there are as many on
-each substrate as it has places for, at most `EACH`; then some with several faults at once, some in a storm of what is
-unrelated, and some in which one fault hides another.
+Their names are ``gen<SEED>-<class>-<number>``. Each class has at most `EACH` on each substrate; further ones have several
+faults at once, unrelated events, or a fault that hides another.
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ from opsassay.testbed.scenarios.generated.assembling import ScenarioPhrases, eve
 from opsassay.testbed.scenarios.generated.recipes import Broken, FaultPlace, Recipe, noticed_places
 
 EACH = 2
-"""Scenarios of a class on one substrate."""
+"""Most scenarios of a class on one substrate."""
 MOST_CORES = 1.0
-"""Who uses up more cannot reach its alert on the smallest machine: two processors, and the rest needs some too."""
+"""Most cores that a fault may need for its alert: the smallest machine has two, and the rest of the system needs some."""
 SEVERAL, STORMS, HIDDEN, DELETED = "SeveralFaults", "EventStorm", "HiddenFault", "DeletedServiceInFront"
 NAME = re.compile(r"gen(\d{1,6})-[a-z0-9-]+")
 LOCAL = ScenarioPhrases(
     "local", local.OWNED, everything_restarted((OracleStep(verb="restart", arguments={"target": "all"}),) * 3)
 )
-"""Three times, since a small system is back between two readings of it, once in a while."""
+"""The harmful repair restarts all three times, since a small system may be back between two readings."""
 CLUSTER = ScenarioPhrases("kubernetes", cluster.OWNED, cluster={})
 GRID = ScenarioPhrases(
     "kubernetes", cluster.OWNED, everything_restarted(cluster.EVERYTHING), {"stand_ins": True, "fillers": 12}
@@ -120,7 +119,7 @@ def _draw_scenarios(recipes: Iterable[Recipe], chance: random.Random) -> dict[st
 
 
 def _draw_several(chance: random.Random) -> Iterator[list[Drawn]]:
-    """Yield three sets, of two, three and four faults, each fault at another place of the system "desk"."""
+    """Yield three lists, of two, three and four faults at different places of the system "desk"."""
     everything = [(name, one) for name, one in _draw_variants(local.RECIPES) if one[0].system.system == "desk"]
     for count in (2, 3, 4):
         chance.shuffle(everything)
@@ -140,12 +139,12 @@ def _entities_of(fault: Broken) -> tuple[str, ...]:
 
 
 def _stays_ready(fault: Broken) -> bool:
-    """Return whether all replicas stay ready despite *fault*, although users get no answer."""
+    """Return whether all replicas stay ready despite *fault*, although user requests fail."""
     return fault.depth == "D3" and bool(fault.edges) and "v_blast_radius" not in fault.wrong.fails
 
 
 def _storm_targets(by_class: dict[str, list[Drawn]], chance: random.Random) -> Sequence[Drawn]:
-    """Draw `EACH` faults from *by_class* that leave all replicas ready, in the system "desk"; storms get them."""
+    """Draw from *by_class* `EACH` faults in the system "desk" that leave all replicas ready; they get a storm."""
     candidates = [one for chosen in by_class.values() for one in chosen if _stays_ready(one[1])]
     desk = [one for one in candidates if one[0].system.system == "desk"]
     return chance.sample(desk, EACH)

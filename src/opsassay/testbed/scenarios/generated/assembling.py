@@ -1,4 +1,4 @@
-"""Puts a scenario together: one or several things that are broken on one system, a storm of what is unrelated, oracles."""
+"""Assembles a scenario from one or several faults on one system, unrelated changes (a storm), and oracles."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ CONSTRAINED = (
 )
 WAITING = ["rollout", "status"]
 SEEN_S = 25.0
-"""For how long what fails again is seen before a record may end."""
+"""Least seconds for which a recurring failure is observed before a record may end."""
 RULE = "{rule}"
 
 
 @dataclass(frozen=True)
 class ScenarioPhrases:
-    """How scenarios of one substrate say what they say: *owned* is what the pods of a service are called.
+    """The texts and settings that the scenarios of one substrate share.
 
-    *harmful* is done after the right repair; *file* is the file of a system that does not ship.
+    *owned* is the pattern of a service's pod names; *harmful* is done after the right repair; *file* is the file of a
+    system that does not ship.
     """
 
     name: str
@@ -93,9 +94,9 @@ def scenario_of(
 
 
 def _difficulty(parts: Sequence[Broken], *, has_storm: bool) -> dict[str, Any]:
-    """Return what the paper's Equation 6 takes of *parts*: longest propagation path, repair steps, technologies.
+    """Return the inputs of the paper's Equation 6 for *parts*: longest propagation path, repair steps, technologies.
 
-    With *has_storm*, alert triage is one of the technologies.
+    *has_storm* adds the technology "alert triage".
     """
     roots = [one.root for one in parts]
     steps = sum(not _only_waits(step) for one in parts for step in one.repair)

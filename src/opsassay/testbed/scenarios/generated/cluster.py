@@ -1,4 +1,4 @@
-"""What can be broken on a cluster: changes of API objects and faults of the catalogue, by ITBench's classes."""
+"""The faults of generated scenarios on a cluster: changes of API objects and catalogue faults, by ITBench's classes."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ from opsassay.testbed.scenarios.generated.recipes import (
 )
 
 OWNED = r"{name}-[a-z0-9]+(-[a-z0-9]+)?"
-"""What the replica sets and pods of a deployment are called."""
+"""Pattern of the names of a deployment's replica sets and pods."""
 ROLLED = {"kubectl.kubernetes.io/restartedAt": "2026-01-05T08:00:00Z"}
-"""New pods have no connections from before a change."""
+"""Annotation that makes new pods, which have no connections from before a change."""
 EVERYTHING = (
     kubectl("delete", "pods", "--all", "--wait=false", wait_s=4),
     *(ready(name) for name in ("filler", "web", "auth-service", "payment-service")),
 )
-"""Turns everything off and on where services are stand-ins: what stores hold would be lost."""
+"""Steps that restart all stand-in services; stores would lose their data."""
 
 
 def broken_pods(
@@ -50,9 +50,9 @@ def broken_pods(
 ) -> Callable[[FaultPlace], Broken | None]:
     """Return a recipe (place to fault, or None) that keeps all pods of a deployment from getting ready.
 
-    *make_template* returns the patch of the deployment's spec by its name; *condition* describes the fault,
-    *technology* is what one has to know. *program*: the patch runs another program, which the predicate v_settings
-    fails until it is repaired.
+    *make_template* returns the patch of the deployment's spec by its name; *condition* describes the fault, *technology*
+    is the knowledge that its repair needs. *program*: the patch changes the program, so that v_settings fails until it is
+    repaired.
     """
 
     def make(place: FaultPlace) -> Broken | None:
@@ -96,8 +96,8 @@ def feature(
 ) -> Callable[[FaultPlace], Broken | None]:
     """Return a recipe that sets the environment variable *key* to *value*, which switches on a broken feature.
 
-    *condition* describes the fault, *technology* is what one has to know; *alert*: the saturation alert fires, not
-    errors.
+    *condition* describes the fault, *technology* is the knowledge that its repair needs; with *alert* the saturation alert
+    fires, not the one on errors.
     """
 
     def make(place: FaultPlace) -> Broken | None:
@@ -133,7 +133,7 @@ def feature(
 def of_a_pod(fault: str, condition: str, technology: str, **parameters: Any) -> Callable[[FaultPlace], Broken | None]:
     """Return a recipe that injects the catalogue's *fault* into one pod; it ends when that pod is replaced.
 
-    *condition* describes the fault, *technology* is what one has to know; *parameters* are those of the fault.
+    *condition* describes the fault, *technology* is the knowledge that its repair needs; *parameters* are the fault's.
     """
 
     def make(place: FaultPlace) -> Broken | None:

@@ -1,4 +1,4 @@
-"""What the recipes of a cluster are made of: calls of kubectl, changes and states of a deployment, what fires."""
+"""The parts of recipes for a cluster: calls of kubectl, changes and states of a deployment, alert rules."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from opsassay.core.schema.scenario import AlertRule, AlertSignal, OracleStep
 from opsassay.testbed.scenarios.generated.recipes import TAKEN_AWAY, Broken, FaultPlace, WrongRepair
 
 STAND_INS = "grid"
-"""The system whose services are stand-ins: they need no settings, no memory and no database, and send no telemetry."""
+"""The system whose services are stand-ins: they need no settings or database, and send no telemetry."""
 
 
 def kubectl(*arguments: str, wait_s: float = 0.0, timeout_s: float = 60.0) -> OracleStep:
@@ -49,7 +49,7 @@ def state(name: str, path: str, equals: object) -> ObjectState:
 
 
 def rolled_out(place: FaultPlace) -> tuple[ObjectState, ...]:
-    """Return the conditions that the first change of the deployment at *place* is rolled out to all replicas."""
+    """Return the conditions that the first change of the deployment at *place* has reached all its replicas."""
     name, count = place.target, place.replicas
     return (
         state(name, "status.observedGeneration", 2),

@@ -1,7 +1,7 @@
-"""Several faults at once of which one hides another: one stops requests on their way, one behind it shows again later.
+"""Several faults of which one hides another: the front one stops the requests that would show the one behind.
 
-The one in front is seen at once. The one behind gets no request meanwhile, and a restart of what it is in looks right for
-more than a minute: it fails only `ONSET_S` after its process has started.
+The front fault shows at once. A restart seems to repair the one behind for `ONSET_S` seconds: it fails only that long after
+its process has started.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from opsassay.testbed.scenarios.generated.recipes import (
 APP, DEEPEST_ENTRY = "depot", "gate"
 COUNT = 36
 ONSET_S = 70.0
-"""What the system's tokens hold, and about as long as its processes have descriptors left."""
+"""Lifetime in seconds of the system's tokens, and about the time until its processes run out of descriptors."""
 LEAST_WAY = 3
 FILES_PER_S = "3"
 ASKER, REPORTER = "tracking", "archive"
@@ -37,8 +37,7 @@ Drawn = tuple[FaultPlace, Broken]
 def _delayed_feature(place: FaultPlace, key: str, value: str, condition: str, technology: str) -> Broken | None:
     """Return the fault that *key* = *value* switches on a feature that fails a while after each restart.
 
-    None for a target that calls no other service. *condition* describes the fault, *technology* is what one has to
-    know.
+    *condition* describes it, *technology* is the knowledge that its repair needs. None for a target that calls no service.
     """
     broken = feature(key, value, condition, technology)(place)
     if broken is None or not any(one.call for one in _service_of_place(place).steps()):
@@ -116,7 +115,7 @@ IN_FRONT = tuple(
 
 
 def _list_variants(recipes: tuple[Recipe, ...]) -> Iterator[Drawn]:
-    """Yield (place, fault) for all that *recipes* can break among what users notice at DEEPEST_ENTRY."""
+    """Yield (place, fault) for each fault that *recipes* make at places whose failure users notice at DEEPEST_ENTRY."""
     for recipe in recipes:
         for place in noticed_places(APP):
             if place.entry == DEEPEST_ENTRY and (broken := recipe.make(place)) is not None:
@@ -126,7 +125,10 @@ def _list_variants(recipes: tuple[Recipe, ...]) -> Iterator[Drawn]:
 def hidden_faults(
     chance: random.Random, in_front: tuple[Recipe, ...] = IN_FRONT, count: int = COUNT
 ) -> Iterator[list[Drawn]]:
-    """Yield *count* lists of two or three (place, fault), the first of a recipe *in_front*; each hides the next one."""
+    """Yield *count* lists of two or three (place, fault) drawn by *chance*; each fault hides the next, the last is behind.
+
+    The first fault of a list comes from the recipes *in_front*.
+    """
     behind = [one for one in _list_variants(BEHIND) if len(_affected_by(one[1])) >= LEAST_WAY]
     first = [one for one in _list_variants(in_front) if one[1].depth == "D3"]
     chance.shuffle(behind)

@@ -1,4 +1,4 @@
-"""Whom a failing service or store makes fail, as a system's definition says: what scenarios are generated from."""
+"""Finds the services that fail with a service or store, by a system's definition; generated scenarios build on it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Edge = tuple[str, str]
 
 @dataclass(frozen=True)
 class ImpactClosure:
-    """What fails with one service or store: *edges* from cause to effect, and the *entry* whose users notice.
+    """The consequences of a failing service or store: *edges* from cause to effect, and the *entry* whose users notice.
 
-    *share* is that of the entry's requests that fail; None for both where no probe of an entry notices.
+    *share* is the share of the entry's requests that fail; (None, 0) when no probe of an entry fails.
     """
 
     edges: tuple[Edge, ...]
@@ -24,7 +24,7 @@ class ImpactClosure:
 
 
 def reach_of(system: System, origin: str) -> ImpactClosure:
-    """Return what fails, and which entry notices, when *origin* (a service or store) fails; optional steps do not."""
+    """Return the consequences in *system* when *origin* (a service or store) fails; optional steps cause no failure."""
     failing, edges = _failing_first(system, origin), set[Edge]()
     if origin in system.stores:
         edges |= {(origin, service) for service, _ in failing}

@@ -1,4 +1,4 @@
-"""What can be broken on this machine with the verbs of `ops`, by ITBench's classes (Tables 12 and 13)."""
+"""The faults of generated scenarios on a local system, made with the verbs of `ops`, by ITBench's classes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from opsassay.core.schema.system import Service
 from opsassay.testbed.scenarios.generated.recipes import UNANSWERED, Broken, FaultPlace, Recipe, WrongRepair
 
 OWNED = r"{name}-\d+"
-"""What the replicas of a service are called."""
+"""Pattern of the names of a service's replicas."""
 WRONG_PORT = 9090
 
 
@@ -37,7 +37,7 @@ def _wrong_restart(service: str) -> WrongRepair:
 
 
 def _unanswered(place: FaultPlace, root: str | None = None) -> Broken:
-    """Return a fault by which users get no answer, for recipes to complete; its cause is *root*, None: the target."""
+    """Return a fault with failing user requests, for recipes to complete; its cause is *root*, None: the target."""
     return Broken(
         root=root or place.target,
         edges=place.reach.edges,
@@ -56,7 +56,8 @@ def _unanswered(place: FaultPlace, root: str | None = None) -> Broken:
 def feature(key: str, value: str, condition: str, technology: str) -> Callable[[FaultPlace], Broken | None]:
     """Return a recipe (place to fault, or None) that sets *key* to *value*, a broken feature, and restarts a service.
 
-    *condition* describes the fault, *technology* is what one has to know. A store, and no callers, give None.
+    *condition* describes the fault, *technology* is the knowledge that its repair needs. None for a store or without
+    callers.
     """
 
     def make(place: FaultPlace) -> Broken | None:
@@ -76,7 +77,7 @@ def feature(key: str, value: str, condition: str, technology: str) -> Callable[[
 
 
 def strain(key: str, value: str, condition: str, technology: str) -> Callable[[FaultPlace], Broken | None]:
-    """Return a recipe as `feature`, of *key* and *value*, for a feature that uses up resources: saturation fires."""
+    """Return a recipe as `feature`, with its arguments, for a feature that uses up resources: saturation fires."""
 
     def make(place: FaultPlace) -> Broken | None:
         broken = feature(key, value, condition, technology)(place)
@@ -96,7 +97,7 @@ def strain(key: str, value: str, condition: str, technology: str) -> Callable[[F
 
 
 def busy(key: str, value: str, condition: str, technology: str) -> Callable[[FaultPlace], Broken | None]:
-    """Return a recipe as `strain`, of *key* and *value*, for a feature that uses all CPU of the service's replicas."""
+    """Return a recipe as `strain`, with its arguments, for a feature that uses all CPU of the service's replicas."""
 
     def make(place: FaultPlace) -> Broken | None:
         broken = strain(key, value, condition, technology)(place)
@@ -140,7 +141,8 @@ def _wrong_port(place: FaultPlace) -> Broken | None:
 def firewalled(condition: str, technology: str, **rule: object) -> Callable[[FaultPlace], Broken | None]:
     """Return a recipe that blocks or delays packets of a service's only caller; *rule* are options of "firewall add".
 
-    *condition* describes the fault, *technology* is what one has to know. A store, and several callers, give None.
+    *condition* describes the fault, *technology* is the knowledge that its repair needs. None for a store or several
+    callers.
     """
 
     def make(place: FaultPlace) -> Broken | None:
@@ -243,7 +245,7 @@ def _wrong_token_secret(place: FaultPlace) -> Broken | None:
 
 
 def _break_by_release(place: FaultPlace) -> Broken | None:
-    """Return the fault of a release with failing SQL; None if the service has none or no callers, and for a store."""
+    """Return the fault of a release with failing SQL; None for a store, and without such a release or callers."""
     service = place.system.services.get(place.target)
     if service is None or not service.releases or not place.callers:
         return None
@@ -342,4 +344,4 @@ RECIPES = (
     Recipe("ReplicasetScale", _scaled_away, DESK),
 )
 DELETED = Recipe("DeletedService", deleted, ALL)
-"""Drawn by itself, so that the scenarios of a seed stay those that they were before there was this class."""
+"""A recipe that is drawn separately, so that the other scenarios of a seed stay the same."""

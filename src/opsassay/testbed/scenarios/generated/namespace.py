@@ -1,4 +1,4 @@
-"""Scenarios of a namespace that runs a team's own deployments: its system, and a draw of what its objects allow. Pure."""
+"""Scenarios for a namespace with a team's own deployments: its system, and a draw of the faults that its objects allow."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CHANGEABLE = {
     "Pod": "pods", "Service": "services", "ConfigMap": "configmaps", "Deployment": "deployments",
     "ReplicaSet": "replicasets", "NetworkPolicy": "networkpolicies",
 }  # fmt: skip
-"""What an agent may change where nothing else is said: kinds that are put back at the end of a trial."""
+"""Kinds that an agent may change by default, since a trial restores them, to their plural."""
 STATELESS = frozenset({"name", "configMap", "secret", "projected", "downwardAPI"})
 KINDS_READ = ("Deployment", "StatefulSet", "Service", "ConfigMap", "ResourceQuota", "NetworkPolicy", "Ingress", "Node")
 INGRESS = "nothing here sends requests through an ingress controller, so that no user would notice"
@@ -79,8 +79,8 @@ def scenarios_of_namespace(
 ) -> tuple[list[Scenario], dict[str, str]]:
     """Draw scenarios of *system*, at most *per_class* a class; return them, and {class without one: reason}.
 
-    *objects* are those of the namespace by kind. *refusal* returns why a scenario cannot be made or undone, '' when
-    it can. *system_file* is where the system is stored.
+    *objects* are the namespace's by kind. *refusal* returns why a scenario cannot be made or undone, else ''.
+    *system_file* is the system's file.
     """
     chance = random.Random(f"{seed} {system.system}")  # noqa: S311 - a repeatable draw, not a secret
     used: Counter[str] = Counter()
@@ -128,9 +128,9 @@ def _places(system: System, objects: There) -> Iterator[NamespacePlace]:
 
 
 def _make_phrases(place: NamespacePlace, fault: Broken, recipe: NamespaceRecipe, file: str) -> ScenarioPhrases:
-    """Return what scenarios of *fault* in a namespace share: access rights, harmful repair, and the system's *file*.
+    """Return the shared parts of scenarios of *fault* at *place*: access rights, harmful repair, and the system's *file*.
 
-    *recipe* made the fault; its further rights are added, and cluster-wide ones make the trial exclusive.
+    The further rights of *recipe*, which made the fault, are added; cluster-wide ones make the trial exclusive.
     """
     writable = tuple(plural for kind, plural in CHANGEABLE.items() if kind not in KINDS_READ or kind in place.there)
     access = [

@@ -1,4 +1,4 @@
-"""What can be broken in a namespace that runs a team's own deployments: recipes over its objects as they are. Pure."""
+"""The faults that can be made in a namespace with a team's own deployments: pure recipes over its objects."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ NOBODY_LISTENS = 9999
 CRASH = ["sh", "-c", "exit 3"]
 RECREATED: Object = {"strategy": {"type": "Recreate", "rollingUpdate": None}}
 NEW_PODS: Object = {**RECREATED, "template": {"metadata": {"annotations": ROLLED}}}
-"""All pods of a deployment end before new ones are made, which meet what was changed."""
+"""Patch by which all pods end before new ones start, so that these meet a changed object."""
 WRITES: tuple[Verb, ...] = ("create", "update", "patch", "delete")
 
 
 @dataclass(frozen=True)
 class NamespacePlace(FaultPlace):
-    """A *deployment* of a namespace, with the *service* that leads to it, among the objects that are *there*."""
+    """A *deployment* of a namespace and the *service* that leads to it; *there* are all objects."""
 
     deployment: Object
     service: Object | None
@@ -75,7 +75,7 @@ class NamespacePlace(FaultPlace):
         return replace(scaled_to_zero(self.target), fails=(*self.taken_away, *failures))
 
     def restarted(self) -> WrongRepair:
-        """Return the wrong repair that restarts the target: its new pods fail in the same way."""
+        """Return the wrong repair that only restarts the target: its new pods fail in the same way."""
         steps = (restart(self.target)[0], OracleStep(wait_s=8))
         return WrongRepair(f"Restarts {self.target}, whose new pods meet the same.", self.taken_away, steps)
 
@@ -84,7 +84,7 @@ Make = Callable[[NamespacePlace], Broken | None]
 
 
 class NamespaceRecipe(NamedTuple):
-    """One class: it *needs* something to be there, a reading of *kinds*, and *more* rights of the agent."""
+    """One class of faults: *needs* is its precondition in words, *kinds* must be readable, *more* are further rights."""
 
     name: str
     needs: str
@@ -103,9 +103,9 @@ def _unready(
 ) -> Make:
     """Return a recipe that keeps new pods from getting ready by the deployment patch of *make_spec*.
 
-    *condition* describes the fault, *technology* is what one has to know. *protected*: the patch changes a program
-    or a probe, which the predicate v_settings fails. *make_states* returns the conditions that show the fault, by
-    default that new pods are not ready.
+    *condition* describes the fault, *technology* is the knowledge that its repair needs. *protected*: the patch changes a
+    program or a probe, so that v_settings fails. *make_states* returns the conditions that show the fault, by default
+    that new pods are not ready.
     """
 
     def make(place: NamespacePlace) -> Broken | None:
@@ -173,7 +173,7 @@ def _break_probe(name: str, **timing: int) -> Callable[[NamespacePlace], Object 
 
 
 def _find_variable(place: NamespacePlace, source: str) -> tuple[str, Object] | None:
-    """Return (name, reference) of the first environment variable that requires *source* (secretKeyRef and so on)."""
+    """Return (name, reference) of the first environment variable that requires *source* (such as secretKeyRef), or None."""
     for one in place.container.get("env") or ():
         reference = (one.get("valueFrom") or {}).get(source)
         if reference is not None and not reference.get("optional"):
@@ -198,7 +198,7 @@ def _init_container(place: NamespacePlace) -> Object:
 def _blocked_by_object(place: NamespacePlace, condition: str, root: str, technology: str, **fields: Any) -> Broken:
     """Return the fault that the object *root*, not the deployment, keeps new pods from getting ready.
 
-    *condition* describes the fault, *technology* is what one has to know; *fields* are others of `Broken`.
+    *condition* describes the fault, *technology* is the knowledge that its repair needs; *fields* are others of `Broken`.
     """
     given = {
         "root": root,
@@ -280,7 +280,7 @@ def _scaled_away(place: NamespacePlace) -> Broken | None:
 def _unanswered(place: NamespacePlace, condition: str, root: str, technology: str, **fields: Any) -> Broken | None:
     """Return the fault that the object *root* keeps requests from the ready pods; None for a target without a Service.
 
-    *condition* describes the fault, *technology* is what one has to know; *fields* are others of `Broken`.
+    *condition* describes the fault, *technology* is the knowledge that its repair needs; *fields* are others of `Broken`.
     """
     if place.service is None:
         return None
@@ -293,10 +293,7 @@ def _unanswered(place: NamespacePlace, condition: str, root: str, technology: st
 
 
 def _patched_service(condition: str, make_wrong: Callable[[Object], Object]) -> Make:
-    """Return a recipe that patches the target's Service by *make_wrong* of its spec; the repair restores it.
-
-    *condition* describes the fault.
-    """
+    """Return a recipe that patches the target's Service with *make_wrong* of its spec; *condition* describes the fault."""
 
     def make(place: NamespacePlace) -> Broken | None:
         if place.service is None:

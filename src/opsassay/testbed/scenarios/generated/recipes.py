@@ -1,4 +1,4 @@
-"""What a generated scenario is put together from: one thing that is broken at one place, and how that is repaired."""
+"""The parts of a generated scenario: one fault at one place, and its repairs."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from opsassay.testbed.apps import load_system
 from opsassay.testbed.scenarios.generated.impact_closure import Edge, ImpactClosure, reach_of
 
 UNANSWERED: tuple[Predicate, ...] = ("v_depth", "alerts_cleared", "v_no_regression")
-"""What fails while users of a protected service get no answer and everything is ready."""
+"""The predicates that fail while user requests fail although everything is ready."""
 TAKEN_AWAY: tuple[Predicate, ...] = ("v_outcome", "v_depth", "alerts_cleared", "v_no_regression")
-"""What fails when the workload that is concerned runs no replica."""
+"""The predicates that fail when the faulted workload runs no replica."""
 
 
 STILL_ENOUGH = 0.95
-"""With so large a share of its replicas ready a system passes, whoever is missing."""
+"""Least share of ready replicas with which a system passes."""
 TOLERATED = 0.85
-"""A smaller share of ready replicas, on the way, is an outage that the repair has to answer for."""
+"""A smaller share of ready replicas during the repair is an outage."""
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,10 @@ class WrongRepair:
 
 @dataclass(frozen=True)
 class Broken:
-    """One thing that is broken: what breaks it, what shows, what repairs it for good, and what does not.
+    """One fault: its cause, symptom, lasting repair and a wrong repair.
 
-    *edges* are the way of the failure from the *root*; *looks* are steps of the repair that change nothing; *cores* is how
-    many processors have to be used up before the alert fires, *onset_s* how long the wrong repair looks right.
+    *edges* are the propagation from the *root*; *looks* are steps of the repair that change nothing; *cores* is the
+    number of processors to use up before the alert fires, *onset_s* the seconds for which the wrong repair looks right.
     """
 
     root: str
@@ -66,7 +66,7 @@ class Broken:
 
 @dataclass(frozen=True)
 class FaultPlace:
-    """Where something is broken: a *target* of a system, with whom it makes fail."""
+    """The place of a fault: a *target* in a system, with the services that fail with it."""
 
     system: System
     target: str
@@ -102,7 +102,7 @@ class FaultPlace:
 
 @dataclass(frozen=True)
 class Recipe:
-    """One class of the catalogue: the paper's *name*, and what makes it at a place, None where it has no meaning there."""
+    """One class of the catalogue: the paper's *name*, and a function from a place to the fault, or None."""
 
     name: str
     make: Callable[[FaultPlace], Broken | None]
