@@ -172,7 +172,7 @@ def _format_number(value: float | None) -> str | None:
 
 
 def _check_printed(printed: Path, source: Path | None, settings: AuditSettings, metric: str | None) -> list[Checked]:
-    """Recompute each figure of the file *printed* from *source*, or from its own columns; raises UserError."""
+    """Recompute each figure in the file *printed* from *source*, or from *printed* itself; raises UserError."""
     from opsassay.analysis.audit import verify
     from opsassay.analysis.audit.table import read_table
     from opsassay.core.errors import UserError

@@ -90,7 +90,7 @@ class CommandGroup(click.Group):
                 formatter.write_dl([(name.removeprefix(f"{self.path} ").ljust(width), about(name)) for name in names])
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the suggested next command at the end of the top-level help."""
+        """Write the suggested next command after the help of the top-level group."""
         super().format_epilog(ctx, formatter)
         if not self.path:
             formatter.write(f"\nNext: {next_command()}\n")

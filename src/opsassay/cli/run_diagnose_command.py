@@ -140,5 +140,5 @@ def _is_correct(case: Case, diagnosis: Diagnosis) -> bool | None:
 
 
 def _yes_or_no(value: bool | None) -> str | None:
-    """Return "yes" for True, "no" for False, None for None."""
+    """Return "yes" or "no" for *value*, None for None."""
     return None if value is None else "yes" if value else "no"

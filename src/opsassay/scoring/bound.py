@@ -112,7 +112,7 @@ def _pick_controls(names: Sequence[str]) -> list[str]:
 
 
 def _format_means(means: tuple[float, float]) -> str:
-    """Return the (normal, abnormal) pair as text."""
+    """Return "A normal, B abnormal" with the two *means* to four digits."""
     return f"{number_text(means[0], 4)} normal, {number_text(means[1], 4)} abnormal"
 
 

@@ -40,12 +40,12 @@ def difference_text(value: float, low: float | None, high: float | None, *, shar
 
 
 def percent(value: float | None) -> str | None:
-    """Return a share such as 0.154 as "15.4%", None for None."""
+    """Return the share *value* in percent, 0.154 as "15.4%"; None for None."""
     return None if value is None else f"{_format_percent_number(value)}%"
 
 
 def _format_percent_number(value: float) -> str:
-    """Return a share such as 0.154 as "15.4"."""
+    """Return the share *value* in percent without the sign, 0.154 as "15.4"."""
     return f"{100 * value:.1f}"
 
 

@@ -73,15 +73,12 @@ def path_metrics(
     (OpenRCA 2.0, G.2.2); ungrounded = AnySvc and not PR.
 
     A path runs over *claimed* edges from a correctly claimed root service (for the variant: service and kind) to a
-    service of a true alarm. No correct root is 0 by definition; a truth without alarms is not applicable, nor is the
-    variant where *unnamed* is a reason why the solver names no kinds.
+    service of a true alarm. Without a correct root the value is 0; a truth without alarms is not applicable, nor is the
+    variant if *unnamed* is a reason why the solver names no kinds.
 
-    Equation 10 is silent on the path of no edges, from a root that raises an alarm itself. Counting it always would
-    ground every answer that names such a root and explains nothing, so it counts only where nothing is left to explain:
-    when no alarm is raised beyond the true root services. (The public scorer counts it always: ``compat``.)
-
-    An answer with every edge has every path, so a path counts only where most of the edges that can be reached from
-    the root lie along the verified cascade, by however many steps (not in the profiles that count any number of services).
+    A path of no edges, from a root that raises an alarm itself, counts only if no alarm is raised beyond the true root
+    services (always in ``compat``, as by the public scorer). A path also needs that most edges reachable from the root lie
+    along the verified cascade, except in profiles that count any number of services.
     """
     alarms = {profile.service(name) for name in graph.alarm_services()}
     reachable_alarms = _drop_load_generators(alarms, profile)
@@ -163,10 +160,10 @@ def _drop_loops_and_load(edges: Sequence[tuple[str, str]], profile: Profile) -> 
 
 
 def _touches_load(edge: tuple[str, str], profile: Profile) -> bool:
-    """Return whether either end of *edge* is a load generator."""
+    """Return whether either end of *edge* is a load generator by *profile*."""
     return any(profile.is_load_generator(end) for end in edge)
 
 
 def _drop_load_generators(nodes: Iterable[str], profile: Profile) -> frozenset[str]:
-    """Return *nodes* without load generators."""
+    """Return *nodes* without the load generators that *profile* names."""
     return frozenset(node for node in nodes if not profile.is_load_generator(node))

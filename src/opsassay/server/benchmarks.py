@@ -96,7 +96,7 @@ def request_benchmark(platform: Platform, connection: Connection, user: User, ag
 
 
 def _open_benchmark(connection: Connection, agent_id: str, task_set: str, tasks: TaskSet) -> str | None:
-    """Return the id of the agent's unfinished benchmark on these tasks; None without one."""
+    """Return the id of the unfinished benchmark of *agent_id* on the same *tasks*; None without one."""
     of_agent = and_(BENCHMARKS.c.agent_id == agent_id, BENCHMARKS.c.task_set == task_set)
     same = and_(of_agent, BENCHMARKS.c.digest == tasks.digest(), BENCHMARKS.c.state.not_in(BENCHMARK.ends))
     return connection.execute(select(BENCHMARKS.c.id).where(same)).scalars().first()
@@ -159,7 +159,7 @@ def _open_cells(connection: Connection, owner: str) -> int:
 
 
 def _ensure_baseline(platform: Platform, connection: Connection, name: str, task_set: str, tasks: TaskSet) -> None:
-    """Queue a benchmark of the baseline *name* on *tasks* unless it has one; leaderboards always show baselines."""
+    """Queue a benchmark of the baseline *name* on *tasks* unless it has one."""
     label = f"{name.removeprefix(ORACLE)} (baseline of {tasks.domain})"
     ours = AGENTS.c.name == label, AGENTS.c.kind == "built_in", AGENTS.c.source == name
     agent = connection.execute(select(AGENTS).where(*ours)).mappings().first()
@@ -278,7 +278,7 @@ def claim_cell(platform: Platform, cell: str, worker: str) -> Mapping[str, Any] 
 
 
 def begin_anew(connection: Connection, cell: str) -> None:
-    """Reset the states of *cell* to the start of an attempt."""
+    """Reset bundle and agent state of *cell* to the start of an attempt."""
     move_cell(connection, cell, bundle=BUNDLE.first, agent=AGENT.first)
     move_cell(connection, cell, bundle="Provisioning", agent="Initializing")
 

@@ -67,7 +67,7 @@ class ChainReport:
 def chained(connection: Connection, signer: Signer) -> Iterator[None]:
     """Append the events that the block passes to `append` to the signed chain, at its end and before the commit.
 
-    The chain's lock is taken last and held until the commit, so that it is held briefly and cannot deadlock.
+    The chain's lock is held only from then until the commit.
     """
     pending: list[tuple[str, str, str]] = []
     connection.execution_options(opsassay_events=pending)
@@ -126,7 +126,7 @@ def read_events(connection: Connection, after_seq: int = 0, most_events: int = 1
 
 
 def last_event(connection: Connection) -> int:
-    """Return the number of the last event, 0 when there is none."""
+    """Return the number of the last event in the database, 0 when there is none."""
     return int(connection.execute(select(func.coalesce(func.max(EVENTS.c.seq), 0))).scalar_one())
 
 

@@ -280,7 +280,7 @@ def _make_access(call: Call, agent: Mapping[str, Any]) -> View:
 
 
 def _agent_resource(call: Call, agent: Mapping[str, Any]) -> View:
-    """Return the row *agent* as an ITBench agent resource."""
+    """Return *agent*, its database row, as an ITBench agent resource."""
     return {
         "metadata": _make_metadata(agent["id"], "Agent", agent["created_ns"]),
         "spec": {
@@ -308,7 +308,7 @@ def _bundle(call: Call, agent: Mapping[str, Any], cell: Mapping[str, Any]) -> Vi
 
 
 def _make_metadata(id_: str, kind: str, created_ns: int) -> View:
-    """Return the metadata that each ITBench resource begins with; *created_ns* is its time."""
+    """Return the metadata of the ITBench resource *id_* of *kind*, created at *created_ns* (ns since 1970)."""
     return {"id": id_, "resource_type": kind, "creation_timestamp": _iso_time(created_ns)}
 
 

@@ -49,7 +49,7 @@ def defer_benchmark(url: str, cells: Sequence[tuple[str, str]]) -> None:
 
 
 def defer_lost(url: str, connection: Connection) -> int:
-    """Queue open cells that are in no queue, as after a crash; return how many."""
+    """Queue all open cells that are in no queue, as after a crash, in the database *url*; return their number."""
     waiting = text(
         "SELECT args->>'cell' FROM procrastinate_jobs WHERE task_name = :task AND status IN ('todo', 'doing')"
     )

@@ -187,7 +187,7 @@ def _list_ended_bundles(platform: Platform, benchmark: str) -> list[tuple[str, s
 
 
 def _read_agent_state(platform: Platform, cell: str) -> str:
-    """Return the state of the agent on *cell*."""
+    """Return the state of the agent on *cell*, such as "Initializing", from the database."""
     with platform.engine.connect() as connection:
         return str(connection.execute(select(CELLS.c.agent).where(CELLS.c.id == cell)).scalar_one())
 

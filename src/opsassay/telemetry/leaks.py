@@ -48,7 +48,7 @@ def leaks(incident_dir: Path, truth: Truth) -> list[str]:
 
 
 def leak_notes(incident_dir: Path, truth: Truth) -> tuple[str, ...]:
-    """Return what `leaks` finds as one sentence for the notes of an incident; () when it finds nothing."""
+    """Return a sentence, as a tuple, on where a solver's files in *incident_dir* reveal *truth*; () if none does."""
     found = leaks(incident_dir, truth)
     if not found:
         return ()
@@ -75,7 +75,7 @@ def _list_instants(fault: Fault) -> Iterator[str]:
 
 
 def _search_table(path: Path, pattern: str) -> Iterator[tuple[str, str]]:
-    """Yield (column, text) for each column name and text in the parquet file *path* that *pattern* matches."""
+    """Yield (column, text) for each column name and cell in the parquet file *path* that *pattern* matches."""
     frame = pl.scan_parquet(path, glob=False)
     for column, dtype in frame.collect_schema().items():
         if re.search(pattern, column):

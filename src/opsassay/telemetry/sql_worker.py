@@ -156,7 +156,7 @@ def load(tables: Mapping[str, str], memory_mb: int) -> Any:
 
 
 def _describe_table(connection: Any, table: str) -> list[tuple[str, str]]:
-    """Return (column, SQL type) of each column of *table*."""
+    """Return (column, SQL type) of each column of *table* in the database of *connection*."""
     return [(row[0], row[1]) for row in connection.execute(f'DESCRIBE main."{table}"').fetchall()]
 
 
@@ -248,7 +248,7 @@ def _parse_select(connection: Any, sql: str) -> dict[str, Any]:
 
 
 def _format_statement(connection: Any, tree: Mapping[str, Any]) -> str:
-    """Return the SQL text of the parse tree *tree*."""
+    """Return the SQL text of the parse tree *tree*, by DuckDB; raises RefusedStatementError if it has none."""
     import duckdb
 
     try:

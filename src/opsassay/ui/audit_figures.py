@@ -30,7 +30,7 @@ def shown_pairs(audit: AuditReport, count: int) -> list[PairAudit]:
 
 
 def pair_name(audit: AuditReport, pair: PairAudit) -> str:
-    """Return "A − B" with the names of the pair's methods."""
+    """Return "A − B" with the names of the two methods that *pair* compares in *audit*."""
     return f"{audit.matched.methods[pair.a]} − {audit.matched.methods[pair.b]}"
 
 

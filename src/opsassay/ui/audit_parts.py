@@ -88,7 +88,7 @@ def count_of(count: int | None, whole: int) -> str:
 
 
 def yes_no(*, value: bool | None) -> str:
-    """Return "yes", "no", or a dash for None."""
+    """Return "yes" or "no" for *value*, a dash for None."""
     return DASH if value is None else ("yes" if value else "no")
 
 

@@ -49,7 +49,7 @@ def render_html(audit: AuditReport, parts: list[Section], title: str) -> str:
 
 
 def render_markdown(audit: AuditReport, parts: list[Section], title: str) -> str:
-    """Return the report of *parts* as Markdown, with links to the figures' files."""
+    """Return *audit* as Markdown: *title*, claim, and *parts* with links to the figures' files."""
     lines = [f"# {_escape_markdown(title)}", "", f"> {_escape_markdown(audit.claim)}", ""]
     for part in parts:
         lines += [f"## {part.title}", ""]

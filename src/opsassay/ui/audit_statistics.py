@@ -30,7 +30,7 @@ NONE = (np.nan, np.nan)
 
 
 def _caption_pairs(audit: AuditReport) -> tuple[str, ...]:
-    """Return the names of the pairs of methods that the figures show."""
+    """Return "A − B" for each pair of methods that the figures show."""
     return tuple(pair_name(audit, p) for p in shown_pairs(audit, PAIRS_SHOWN))
 
 
@@ -136,7 +136,7 @@ def interaction_section(audit: AuditReport) -> Section:
 
 
 def _format_interaction(audit: AuditReport, pair: PairAudit) -> tuple[str, ...]:
-    """Return the cells of the pair's interaction tests."""
+    """Return the table row of *pair*: its name and the p-values of its method-by-system interaction tests."""
     tests = pair.interaction
     main = tests["fractional_logit"]
     return (

@@ -87,7 +87,7 @@ def _inclusion_section(audit: AuditReport) -> Section:
 
 
 def _scores_section(audit: AuditReport, figures: list[Figure]) -> Section:
-    """Return the section of pooled means and means by system, methods and baselines."""
+    """Return the section on scores: means pooled and by system, of methods and baselines, with *figures*."""
     refs, m = audit.references, audit.matched
     macro = refs.means.mean(axis=0)
     by_case = (refs.means * refs.sizes[:, None]).sum(axis=0) / refs.sizes.sum()
@@ -119,7 +119,7 @@ def _scores_section(audit: AuditReport, figures: list[Figure]) -> Section:
 
 
 def _effects_section(audit: AuditReport, figures: list[Figure]) -> Section:
-    """Return the section of paired effects by system."""
+    """Return the section on the paired effects of each pair of methods by system, with *figures*."""
     level = audit.settings.confidence
     cells = sum(len(p.low) for p in audit.pairs)
     stars = sum(int(((p.low > 0) | (p.high < 0)).sum()) for p in audit.pairs)
@@ -159,7 +159,7 @@ def _power_section(audit: AuditReport) -> Section:
 
 
 def _method_section(audit: AuditReport) -> Section:
-    """Return the section on settings and seeds."""
+    """Return the section on the audit's settings (resamples, permutations, confidence) and seeds."""
     s, m = audit.settings, audit.matched
     said = WORDS["method"].format(
         resamples=s.resamples,

@@ -144,7 +144,7 @@ def _read_times(line: Mapping[str, Any], start: str, end: str) -> tuple[int, int
 
 
 def _step_box(step: Mapping[str, Any], interval: tuple[int, int], span: Span) -> Box:
-    """Return the box of *step* at *interval* (ns) of a timeline."""
+    """Return the timeline box of the agent's *step*, drawn from *interval* (start, end in ns) on *span*."""
     calls = step.get("tool_logs")
     tools = (
         ", ".join(str(call.get("tool")) for call in calls if isinstance(call, dict)) if isinstance(calls, list) else ""

@@ -40,7 +40,7 @@ def write_cost_pages(request: PageRequest, written_to: Callable[[Path], None]) -
 
 
 def _read_shown_task(store: RunStore, graded: GradedRun) -> ShownTask:
-    """Return the page data of the graded run."""
+    """Return the page data of *graded*, a run of *store* on a cost task."""
     return shown_cost(store, graded.folder, graded.run)
 
 

@@ -151,13 +151,13 @@ def labels_app(audit: LabelAudit) -> Starlette:
     token = secrets.token_urlsafe(16)
 
     async def overview(request: Request) -> Response:  # noqa: ARG001 - starlette's signature
-        """Answer with the list of cases and whether each was judged."""
+        """Answer with the list of the audit's cases and the annotator's judgement of each."""
         done = read_verdicts(audit.suite, audit.annotator)
         cases = [{"id": c, "said": _describe_agreement(done.get(c))} for c in audit.cases]
         return respond("labels.html", f"Audit of labels: {audit.annotator}", cases=cases)
 
     async def case(request: Request) -> Response:
-        """Answer with a case, or take its verdict."""
+        """Answer a GET with the page of one case; store the verdict that a POST submits."""
         id_ = request.path_params["case"]
         if id_ not in audit.cases:
             return HTMLResponse("There is no such case in this audit.", status_code=404)
@@ -273,5 +273,5 @@ def _polyline(series: Sequence[float | None], width: int = 160, height: int = 28
 
 
 def _describe_agreement(verdict: CaseVerdict | None) -> str:
-    """Return "agree", "disagree" or, for None, "not judged yet"."""
+    """Return "agree" or "disagree" by *verdict*, "not judged yet" for None."""
     return "not judged yet" if verdict is None else "agree" if verdict.agree else "disagree"

@@ -121,7 +121,7 @@ def serve_on_loopback(
         handle_exit = server.handle_exit
 
         def end(signal_number: int, frame: FrameType | None) -> None:
-            """Call *ending*, then stop the server."""
+            """Handle a signal: call *ending*, then stop the server."""
             ending()
             handle_exit(signal_number, frame)
 
@@ -177,7 +177,7 @@ def with_safe_headers(send: Send) -> Send:
     """Return the ASGI function *send*, extended to add the security HEADERS that a response lacks."""
 
     async def sending(message: Message) -> None:
-        """Add the safe headers to the beginning of a response."""
+        """Send *message*; to the start of a response, add the safe headers first."""
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
             for name, value in HEADERS.items():

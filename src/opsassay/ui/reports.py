@@ -95,7 +95,7 @@ def write_incident_report(request: PageRequest, written_to: Callable[[Path], Non
     problems: list[str] = []
 
     def unread(_: Path, error: OpsAssayError) -> None:
-        """Add a line on a run that is left out, and why."""
+        """Add a line that a run is left out because of *error*."""
         problems.append(f"opsassay: left out: {error}")
 
     known = cases_of(store.root, settings.cases, unread)
@@ -149,7 +149,7 @@ def _writer_of_tables(name: str) -> PageWriter:
     """Return a function that writes ``NAME.html`` with the tables of domain *name* and a row per run."""
 
     def write(request: PageRequest, written_to: Callable[[Path], None]) -> list[str]:
-        """Write the page of the domain's results and runs; return problems in words."""
+        """Write the page of the domain's results and runs by *written_to*; return problems as lines of text."""
         graded = domain_named(name).grade({request.store.root: None}, request.settings)
         columns = list(dict.fromkeys(metric for one in graded.graded for metric in one.verdict.metrics))
         runs = ResultTable(

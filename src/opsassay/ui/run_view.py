@@ -75,7 +75,7 @@ def has_passed(verdict: TrajectoryVerdict) -> bool:
 
 
 def _describe_hidden_failure(evidence: RunEvidence, verdict: TrajectoryVerdict) -> str:
-    """Return what is still wrong at the end of a run although V_outcome holds."""
+    """Return the failures (depth, D2, D3) that last at the end of a run although V_outcome holds, as text."""
     amiss = []
     depth = verdict.judgement("v_depth")
     if depth.failed:
@@ -93,7 +93,7 @@ def _describe_hidden_failure(evidence: RunEvidence, verdict: TrajectoryVerdict) 
 
 
 def _list_facts(run: Run, scenario: Scenario, verdict: TrajectoryVerdict) -> tuple[tuple[str, str], ...]:
-    """Return (name, text) of the facts on a remediation run's page."""
+    """Return (name, text) of each fact on the page of *run*: agent, scenario, system, probes, commitment and others."""
     committed = scenario.verification
     every_s = None if Arm.parse(run.arm).knob("probes") == "off" else committed.probe_every_s
     probes = "off but for the last" if every_s is None else f"every {every_s:g} s"

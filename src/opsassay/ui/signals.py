@@ -166,7 +166,7 @@ def _bucket_starts(period: str, window: Window, width_s: int) -> pl.DataFrame:
 
 
 def _as_nanoseconds(column: str, schema: pl.Schema) -> pl.Expr:
-    """Return *column* as an expression in ns since the epoch."""
+    """Return the time *column* of a table with *schema* as an expression in ns since the epoch."""
     time = pl.col(column)
     return time.dt.timestamp("ns") if isinstance(schema[column], pl.Datetime) else time.cast(pl.Int64)
 

@@ -144,7 +144,7 @@ def _are_alike(series: Series, first: int, second: int) -> bool:
 
 
 def _probe_boxes(evidence: RunEvidence, span: Span) -> Iterable[Box]:
-    """Yield a box per probe of the verifier, from its start to its response."""
+    """Yield a timeline box for each probe in *evidence*, from its start to its response."""
     probes = evidence.probes
     for row in range(len(probes)):
         start, end = int(probes.started[row]), int(probes.ended[row])
@@ -172,7 +172,7 @@ def _user_boxes(evidence: RunEvidence, span: Span) -> Iterable[Box]:
 
 
 def _phase_shades(phases: Sequence[Phase], evidence: RunEvidence, span: Span) -> tuple[Box, ...]:
-    """Return boxes that shade the phases: fault alone, agent at work, final state."""
+    """Return timeline boxes that shade *phases*: fault alone, agent at work, final state."""
     times = {phase.phase: phase.time_ns for phase in phases}
     spans = [("broken", times.get("triggered"), times.get("agent_started")),
              ("agent", times.get("agent_started"), times.get("agent_ended")),

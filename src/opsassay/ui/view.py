@@ -343,7 +343,7 @@ def _round_value(value: float | None) -> float | None:
 
 
 def _list_commands(case: CaseReport) -> list[str]:
-    """Return the commands that reproduce the page's results."""
+    """Return the command lines that reproduce the results on the page of *case*."""
     datapack = plain(case.incident.id, 200)
     methods = sorted({a.run.solver.label for a in case.answers if a.run.solver.kind == "method"})
     return [

@@ -36,7 +36,7 @@ def describe(incident: Incident) -> str:
 
 
 def investigation_prompt(incident: Incident, limits: Limits) -> str:
-    """Return the system prompt of the investigation, which does not mention the answer's format."""
+    """Return the system prompt for investigating *incident* within *limits*, without the answer's format."""
     return _PROMPTS["investigate"].format(
         date=_incident_date(incident),
         tables=_list_tables(),

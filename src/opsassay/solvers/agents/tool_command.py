@@ -49,13 +49,13 @@ def _parse_argument(word: str) -> tuple[str, object]:
 
 
 def _send_message(stream: TextIO, message: dict[str, Any]) -> None:
-    """Send one line of JSON-RPC 2.0."""
+    """Write *message* to *stream* as one line of JSON-RPC 2.0."""
     stream.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
     stream.flush()
 
 
 def ask_server(stream: TextIO, method: str, params: dict[str, Any]) -> Any:
-    """Send an MCP request and return its result; raises SystemExit for an error, and when the server has ended."""
+    """Send the MCP request *method* over *stream*, return its result; raises SystemExit for an error or a closed stream."""
     _send_message(stream, {"id": 1, "method": method, "params": params})
     while line := stream.readline():
         answer = json.loads(line)

@@ -154,7 +154,7 @@ def shown_rows(columns: tuple[str, ...], rows: tuple[tuple[Any, ...], ...], *, t
 
 
 def _make_tool_call(tool: str, arguments: dict[str, Any], output: str, status: Status) -> ToolCall:
-    """Return the record of a call of *tool*."""
+    """Return the record of a call of *tool* with *arguments*, its *output* and *status*."""
     return ToolCall(tool=tool, arguments=arguments, output=output, status=status)
 
 

@@ -134,7 +134,7 @@ def stated(
     fault_kind: str,
     **further: Any,
 ) -> dict[str, Any]:
-    """Return the protocol of a diagnosis: the analysis choices that its result depends on, a phrase by name."""
+    """Return the protocol of a diagnosis, choice to phrase: all analysis choices that its result depends on."""
     return {
         "baseline_window": baseline_window,
         "column_set": column_set,

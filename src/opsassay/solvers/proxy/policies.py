@@ -55,7 +55,7 @@ class Record:
     """Forwards every request unchanged."""
 
     def decide(self, method: str, path: str, body: bytes) -> Decision:
-        """Return the decision to forward the request unchanged."""
+        """Return the decision to forward *body* unchanged, whatever the request."""
         del method, path
         return Forward(body)
 

@@ -201,7 +201,7 @@ class _Eraser:
         """Return the function that redacts a text of step *step_id*, of the metadata for None, and counts matches."""
 
         def edit(text: str) -> str:
-            """Replace what the patterns find, in plain text and inside base64."""
+            """Return *text* with all matches of the patterns replaced, also inside base64."""
             for kind, pattern in self._patterns:
                 text = pattern.sub(partial(self._replace_match, kind, step_id), text)
             for found, plain in reversed(list(hidden_in_base64(text))):

@@ -87,7 +87,7 @@ def unrelayable(request: web.BaseRequest) -> tuple[int, str] | None:
 
 
 def problem(api: ModelApi | None, status: int, message: str) -> web.Response:
-    """Return the proxy's own error as a response in the form of *api*."""
+    """Return the proxy's own error *message* as a response with *status*, in the error form of *api*."""
     error = {"type": "opsassay_proxy", "message": message}
     body: dict[str, Any] = {"error": error}
     if api is not None and api.name == "messages":

@@ -91,7 +91,7 @@ def copy_out(source: int, target: Path, most_bytes: int) -> list[str]:
 
 
 def _is_folder(folder: int, name: str, path: str, remaining: int) -> bool:
-    """Return whether the entry is a folder, not a file; raises OSError for others and files over *remaining* bytes."""
+    """Return whether the entry *name* is a folder, not a file; OSError for others and files over *remaining* bytes."""
     found = os.stat(name, dir_fd=folder, follow_symlinks=False)
     reason = next((kind for test, kind in _KINDS.items() if test(found.st_mode)), None)
     is_folder = stat.S_ISDIR(found.st_mode)

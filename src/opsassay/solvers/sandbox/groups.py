@@ -28,7 +28,7 @@ def memory_is_held() -> bool:
 
 
 def make_group(cpu_cores: float | None, memory_bytes: int) -> list[str]:
-    """Make a cgroup with these limits and remove those of dead runners; return its folders, [] where none can be made."""
+    """Make a cgroup with these limits and remove those of dead runners; return its folders, [] if none can be made."""
     groups = groups_for_seals()
     if groups is None:
         return []

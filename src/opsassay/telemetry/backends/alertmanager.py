@@ -66,7 +66,7 @@ class AlertmanagerApi:
         return [alert for alert in self._alerts if shown and _matches_labels(alert["labels"], matchers)]
 
     def _reply_groups(self, call: ApiCall) -> ApiReply:
-        """Answer with the matching alerts, grouped by alertname."""
+        """Answer with the alerts that match the parameters of *call*, grouped by alertname."""
         groups: dict[str, list[dict[str, Any]]] = {}
         for alert in self._matching_alerts(call):
             groups.setdefault(alert["labels"]["alertname"], []).append(alert)

@@ -77,7 +77,7 @@ def matrix_json(vectors: Vectors, steps_ms: Times) -> str:
 
 
 def _series_json(vectors: Vectors, rows: list[int], times: pl.Series) -> str:
-    """Return the series *rows* of *vectors*, each with at least one value, as the inside of a JSON list.
+    """Return the series *rows* of *vectors*, each with at least one value, as comma-separated JSON objects.
 
     *times* are the steps as text; each value is written after its time.
     """

@@ -118,13 +118,13 @@ class LokiApi:
         return _result_reply("streams", json.dumps(found, ensure_ascii=False))
 
     def _reply_labels(self, call: ApiCall) -> ApiReply:
-        """Answer with the label names of the selected streams."""
+        """Answer with the label names of the streams that *call* selects."""
         return _data_reply(
             sorted({name for labels in self.store.streams(self._selected_rows(call)) for name in labels})
         )
 
     def _label_values(self, call: ApiCall) -> ApiReply:
-        """Answer with the values of the label that the path names."""
+        """Answer with the values of the label that the path of *call* names."""
         name = call.path[4]
         if not is_label_name(name):
             raise LogqlError(f"invalid label name {name[:200]!r}")

@@ -104,13 +104,13 @@ class PrometheusApi:
         return _limited_reply(call, [self.store.labels[number] for number in self._selected_series(call)])
 
     def _reply_labels(self, call: ApiCall) -> ApiReply:
-        """Answer with the label names of the selected series."""
+        """Answer with the label names of the series that *call* selects."""
         return _limited_reply(
             call, sorted({name for number in self._selected_series(call) for name in self.store.labels[number]})
         )
 
     def _label_values(self, call: ApiCall) -> ApiReply:
-        """Answer with the values of the label that the path names."""
+        """Answer with the values of the label that the path of *call* names."""
         name = call.path[3]
         if not is_label_name(name):
             raise PromqlError(f'invalid label name: "{name[:200]}"')

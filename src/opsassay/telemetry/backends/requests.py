@@ -42,7 +42,7 @@ class ApiReply(NamedTuple):
 
 
 def read_call(method: str, path: str, query: str, form: bytes) -> ApiCall:
-    """Return the request as an ApiCall, with parameters from *query* and *form*; raises ValueError for too many."""
+    """Return the HTTP request as an ApiCall, parameters from *query* and the body *form*; ValueError for too many."""
     text = "&".join(part for part in (query, form.decode("utf-8", "replace")) if part)
     parameters = parse_qs(text, keep_blank_values=True, max_num_fields=MOST_PARAMETERS)
     return ApiCall(method, tuple(unquote(part) for part in path.strip("/").split("/")), parameters)

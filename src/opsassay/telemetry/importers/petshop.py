@@ -137,7 +137,7 @@ def _window(metrics: pl.DataFrame) -> Window:
 
 
 def _frames_of_windows(normal: pl.DataFrame, abnormal: pl.DataFrame) -> Any:
-    """Return the tables of both periods by (period, modality)."""
+    """Return the metrics *normal* and *abnormal*, and empty traces, by (period, modality)."""
     return {
         ("normal", "traces"): empty("traces"),
         ("abnormal", "traces"): empty("traces"),

@@ -268,7 +268,7 @@ def _root(injection: Injection[SystemUnderTest]) -> RootLabel:
 
 
 async def _wait_for_end(lease: asyncio.Event, seconds: float) -> None:
-    """Wait *seconds*, or less when *lease* is set before."""
+    """Wait for *seconds*, less when the event *lease* is set meanwhile."""
     try:
         await asyncio.wait_for(lease.wait(), max(seconds, 0.0))
     except TimeoutError:

@@ -63,7 +63,7 @@ class CostedSystem(Protocol):
         """Return {service: CPU and memory that each replica requests}; services without a request are left out."""
 
     def set_requests(self, service: str, request: ResourceRequest) -> None:
-        """Change what each replica of *service* requests."""
+        """Change the CPU and memory that each replica of *service* requests."""
 
     def autoscalers(self) -> Mapping[str, AutoscalerSettings]:
         """Return {service: settings of its autoscaler}."""

@@ -48,7 +48,7 @@ class LiveTelemetry:
         self._lock = threading.Lock()
         self._asked_ns = self.since_ns = 0
         self.clock_ahead_s = 0.0
-        """Seconds, at least, by which the receiver's clock is ahead of this machine's, negative when behind; set by `tables`."""
+        """Least seconds by which the receiver's clock is ahead of this machine's (negative: behind); set by `tables`."""
 
     def __enter__(self) -> Self:
         self._asked_ns = time.time_ns()

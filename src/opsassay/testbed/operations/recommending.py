@@ -51,7 +51,7 @@ class RecommendToolSession(OperatorToolSession):
         self._acting.allow_undo()
 
     def changes(self, tool: Tool, arguments: Mapping[str, Any]) -> bool:
-        """Return False: no call changes the system, those that would are refused."""
+        """Return False for every *tool*: calls that would change the system are refused."""
         del tool, arguments
         return False
 

@@ -95,7 +95,7 @@ class OperatorToolSession(ABC):
         """Carry out a call of *tool*; return output, changed entities and status; raises OpsAssayError if it fails."""
 
     def changes(self, tool: Tool, arguments: Mapping[str, Any]) -> bool:
-        """Return whether a call of *tool* may change something."""
+        """Return whether a call of *tool* with *arguments* may change the system."""
         del arguments
         return tool.mutating
 

@@ -133,7 +133,7 @@ class VerbToolSession(OperatorToolSession):
         )
 
     def _operate_verb(self, verb: str, arguments: Written) -> dict[str, Any]:
-        """Carry out *verb* on the running system; return its result."""
+        """Carry out *verb* with *arguments* on the running system, a URL split into its parts; return its result."""
         return self.running.operate(verb, without_url(arguments.model_dump()))
 
 

@@ -101,7 +101,7 @@ async def _stream_events(site: StorePages, watcher: Watcher, after: int, streams
 
 
 def _format_message(site: StorePages, event: RunEvent) -> str:
-    """Return *event* as a server-sent event."""
+    """Return *event*, a run that began or ended, as a server-sent event with the run's page."""
     one = event.run
     known = site.catalogue().by_key.get(one.key)
     solver = site.catalogue().solver_of(known) if known else one.run.solver.label

@@ -149,7 +149,7 @@ def _other_solvers(entries: Mapping[str, Entry], place: TaskPlace) -> list[View]
 
 
 def _count_outcomes(state: Shown, runs: Iterable[StoredRun]) -> Counter[str]:
-    """Return the number of *runs* by outcome in words."""
+    """Return how many of *runs* have each outcome in words, such as "succeeded"."""
     return Counter(outcome_of(state, one) for one in runs)
 
 

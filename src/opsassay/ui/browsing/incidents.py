@@ -113,7 +113,7 @@ def incident_view(state: Shown, stored: StoredIncident, *, reveal: bool) -> View
 
 
 def _answer_payload(state: Shown, stored: StoredRun) -> AnswerPayload:
-    """Return the run with its diagnosis and its verdict."""
+    """Return the run *stored* on an incident, with its diagnosis and verdict, as the incident's page shows it."""
     from opsassay.evals.runner.store import read_diagnosis
 
     return AnswerPayload(

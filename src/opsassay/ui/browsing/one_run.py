@@ -45,7 +45,7 @@ NEIGHBOURS = 8
 
 
 def run_page_view(state: Shown, stored: StoredRun, number: int) -> View:
-    """Return the page data of a run, with page *number* of its steps and actions."""
+    """Return the page data of the run *stored*, with page *number* of its steps and actions."""
     verdict, row = state.verdicts.verdict_of(stored), run_row(state, stored)
     course = course_of(stored)
     span = course.clock.span if course.clock else None

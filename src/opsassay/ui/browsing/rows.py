@@ -38,17 +38,17 @@ class Shown:
 
 
 def run_page(stored: StoredRun) -> str:
-    """Return the URL of the run's page."""
+    """Return the URL of the page of the run *stored*, relative to the site."""
     return f"runs/{stored.key}.html"
 
 
 def task_page(domain: str, task: str) -> str:
-    """Return the URL of the page of *task*."""
+    """Return the URL of the page of *task* in *domain*, relative to the site."""
     return f"tasks/{place_key((domain, task))}.html"
 
 
 def solver_page(domain: str, solver: str) -> str:
-    """Return the URL of the page of *solver*."""
+    """Return the URL of the page of *solver* in *domain*, relative to the site."""
     return f"solvers/{place_key((domain, solver))}.html"
 
 
@@ -98,7 +98,7 @@ def run_row(state: Shown, stored: StoredRun) -> View:
 
 
 def outcome_of(state: Shown, stored: StoredRun) -> str:
-    """Return the outcome of the run in words, such as "succeeded" or "not graded"."""
+    """Return the outcome of the run *stored* in words, such as "succeeded" or "not graded"."""
     if stored.runs_now:
         return "runs now"
     if stored.gone or stored.run.status.value == "aborted":

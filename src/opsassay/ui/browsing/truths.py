@@ -165,7 +165,7 @@ def _render_cost(stored: StoredRun, cases: Path | None) -> str:
 
 
 def _read_cost_task(stored: StoredRun) -> ShownTask:
-    """Return the cost task of the run as page data."""
+    """Return the cost task of the run *stored*, with its truth and answer, as page data."""
     from opsassay.evals.runner.store import RunStore
     from opsassay.ui.cost_page import shown_cost
 

@@ -63,7 +63,7 @@ def agent_view(request: PlatformRequest) -> View:
 
 
 def _require_visitor(request: PlatformRequest) -> Visitor:
-    """Return the signed-in user; asserts that there is one."""
+    """Return the signed-in user of *request*; raises AssertionError without one."""
     assert request.visitor is not None  # pages of owners are not made for anybody else
     return request.visitor
 
@@ -109,7 +109,7 @@ def _leaderboard_place(request: PlatformRequest, task_set: str, agent: str) -> V
 
 
 def benchmark_view(request: PlatformRequest) -> View:
-    """Return the page data of one benchmark with its cells."""
+    """Return the page data of the benchmark that the path of *request* names, with its cells."""
     found = request.data.benchmark(_require_visitor(request), request.path["benchmark"])
     cells, agent = found["cells"], plain(found["agent_name"], 100)
     ended, passed = found["ended"], sum(bool(cell["passed"]) for cell in cells)

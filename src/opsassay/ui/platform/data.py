@@ -47,7 +47,7 @@ class PlatformData(Protocol):
     """
 
     def visitor(self, token: str) -> Visitor | None:
-        """Return the user that *token* belongs to, None when there is none."""
+        """Return the user to whom *token* belongs, None for an unknown token."""
 
     def task_sets(self) -> Mapping[str, Any]:
         """Return every task set, with its domain and description, by its name."""
@@ -95,10 +95,10 @@ class PlatformData(Protocol):
         """Request a benchmark of *agent*, which *visitor* must own, on *task_set*; return its id."""
 
     def add_user(self, visitor: Any, form: Row) -> str:
-        """Create the user described in *form*; return the new token."""
+        """Create, as the admin *visitor*, the user that *form* describes (name, role, days); return the new token."""
 
     def renew_token(self, visitor: Any, name: str) -> str:
-        """Return a new token for the user *name*."""
+        """Replace, as the admin *visitor*, the token of the user *name*; return the new one."""
 
 
 @dataclass(frozen=True)

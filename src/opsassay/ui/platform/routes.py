@@ -102,7 +102,7 @@ def _make_endpoint(access: PlatformAccess, page: PlatformPage, answer: Answer) -
     """Return the endpoint of *page*, whose response *answer* makes; it redirects to /login if a sign-in is needed."""
 
     def work(request: Request) -> Response:
-        """Make the response; runs in a thread."""
+        """Return the response to *request*, or a redirect to the login; blocks, so it runs in a thread."""
         with access.reading() as data:
             asked = _platform_request(access, data, request)
             if page.for_owners and asked.visitor is None:
@@ -110,7 +110,7 @@ def _make_endpoint(access: PlatformAccess, page: PlatformPage, answer: Answer) -
             return answer(page, asked)
 
     async def endpoint(request: Request) -> Response:
-        """Return the response, or an error page."""
+        """Return the response to *request*, or an error page when an OpsAssayError is raised."""
         try:
             return await run_in_threadpool(work, request)
         except OpsAssayError as error:
@@ -130,7 +130,7 @@ def _platform_request(access: PlatformAccess, data: PlatformData, request: Reque
 def _html_response(
     page: PlatformPage, request: PlatformRequest, view: View | None = None, status: int = 200
 ) -> HTMLResponse:
-    """Return *page* as HTML, with the data *view* or, if None, the page's own."""
+    """Return *page* as HTML with *status* and the data *view*, by default the data that the page makes."""
     view = view or page.make(request)
     level = request.query.get("level", "") if page.board else ""
     return _show_view(page.template, view, request.visitor, status=status, live=page.live,
@@ -154,13 +154,13 @@ def _show_view(
 
 
 def _json_response(page: PlatformPage, request: PlatformRequest) -> JSONResponse:
-    """Return the page's JSON data."""
+    """Return the JSON data of *page* for *request*."""
     item = page.make(request)["item"]
     return JSONResponse(item() if callable(item) else item)
 
 
 def _error_response(access: PlatformAccess, error: OpsAssayError, request: Request) -> HTMLResponse:
-    """Return *error* as an HTML page, with the signed-in user's menu if that is known."""
+    """Return *error* as an HTML page with its status, and with the signed-in user's menu if known."""
     return error_page(access.status_of(error), access.said(error), getattr(request.state, "visitor", None))
 
 
@@ -221,7 +221,7 @@ async def _read_bounded(request: Request, most_bytes: int) -> bytes:
 
 
 def _require_visitor(request: PlatformRequest) -> Visitor:
-    """Return the signed-in user; asserts that there is one."""
+    """Return the signed-in user of *request*; raises AssertionError without one."""
     assert request.visitor is not None  # an endpoint for owners has made sure of it
     return request.visitor
 
@@ -238,14 +238,14 @@ def _sign_in(request: PlatformRequest, form: SentForm) -> Response:
 
 
 def _sign_out(_asked: PlatformRequest, _form: SentForm) -> Response:
-    """Remove the cookie and redirect to the first page."""
+    """Delete the session cookie and redirect to the first page."""
     found = RedirectResponse("/", status_code=303)
     found.delete_cookie(COOKIE)
     return found
 
 
 def _register_agent(request: PlatformRequest, form: SentForm) -> Response:
-    """Register an agent of the visitor and redirect to the agents."""
+    """Register the agent in *form* for the signed-in user and redirect to the page of agents."""
     said = {name: form.first(name) for name in ("name", "kind", "level", "source")}
     bundle = form.files.get("bundle")
     request.data.register(_require_visitor(request), {**said, "domains": form.fields.get("domains", [])}, bundle)
@@ -253,20 +253,20 @@ def _register_agent(request: PlatformRequest, form: SentForm) -> Response:
 
 
 def _hand_in(request: PlatformRequest, form: SentForm) -> Response:
-    """Store the uploaded task set and redirect to its leaderboard."""
+    """Store the task set uploaded in *form* and redirect to its leaderboard."""
     name = form.first("name")
     request.data.hand_in(_require_visitor(request), name, form.files.get("task_set", b""))
     return RedirectResponse(f"/leaderboards/{name}", status_code=303)
 
 
 def _request_benchmark(request: PlatformRequest, form: SentForm) -> Response:
-    """Request a benchmark of an agent on a task set and redirect to its page."""
+    """Request a benchmark of the agent on the task set that *form* names, and redirect to its page."""
     benchmark = request.data.request(_require_visitor(request), form.first("agent"), form.first("task_set"))
     return RedirectResponse(f"/benchmarks/{benchmark}", status_code=303)
 
 
 def _change_users(request: PlatformRequest, form: SentForm) -> Response:
-    """Add a user or renew a token, and show the new token, which is not stored."""
+    """Add the user or renew the token that *form* names; show the new token, which is not stored."""
     if renewed := form.first("renew"):
         name, token = renewed, request.data.renew_token(_require_visitor(request), renewed)
     else:

@@ -66,7 +66,7 @@ def overall_view(request: PlatformRequest) -> View:
 
 
 def task_set_view(request: PlatformRequest) -> View:
-    """Return the page data of a task set's leaderboard."""
+    """Return the page data of the leaderboard of the task set that the path of *request* names."""
     return _leaderboard_view(request, _requested_leaderboard(request), "")
 
 
@@ -154,7 +154,7 @@ def runs_view(request: PlatformRequest) -> View:
 
 
 def _list_runs(board: Leaderboard) -> Iterator[tuple[str, LeaderboardRun]]:
-    """Yield (solver, run) for each run on the leaderboard."""
+    """Yield (solver, run) for each run on the leaderboard *board*, in the order of its rows."""
     return ((row.entry.name, run) for row in board.rows for run in row.entry.runs)
 
 
@@ -183,7 +183,7 @@ def _run_row(name: str, run: LeaderboardRun) -> View:
 
 
 def run_view(request: PlatformRequest) -> View:
-    """Return the page data of a run with its grades and evidence."""
+    """Return the page data of the run that the path of *request* names, with its grades and evidence."""
     task_set = request.path["task_set"]
     run, row = request.data.run(task_set, f"runs/{request.path['cell']}/{request.path['attempt']}")
     passed = "" if row["passed"] is None else ", passed" if row["passed"] else ", not passed"
@@ -223,7 +223,7 @@ def _metric_item(name: str, metric: Mapping[str, Any]) -> View:
 
 
 def _format_figures(figures: Mapping[str, float]) -> str:
-    """Return "name value" of each figure that is not 0."""
+    """Return "name value" of each of *figures* that is not 0, joined by commas."""
     some = ((name, value) for name, value in figures.items() if value)
     return ", ".join(f"{plain(name.replace('_', ' '), 40)} {number_text(value, 4)}" for name, value in some)
 

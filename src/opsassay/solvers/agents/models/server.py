@@ -159,7 +159,7 @@ def main(script: Path, port: int) -> None:
     respond = load_yaml(script, Script).respond
 
     def ready(listening: int) -> None:
-        """Log and print the address of the server."""
+        """Log the port *listening* at which the server accepts requests, and print its URL."""
         Log(__name__).info("ready", port=listening, script=str(script))
         click.echo(f"http://127.0.0.1:{listening}/v1")
 

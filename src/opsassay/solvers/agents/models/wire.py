@@ -39,7 +39,7 @@ def problem(api: str, status: int, message: str) -> dict[str, Any]:
 
 
 def _chat_completion(reply: Reply, model: str, id_: str) -> dict[str, Any]:
-    """Return *reply* as the whole JSON body of OpenAI's chat completions."""
+    """Return *reply* of *model* as the JSON body of OpenAI's chat completions; *id_* is the response's id."""
     message: dict[str, Any] = {"role": "assistant", "content": reply.text or None, "refusal": None}
     if reply.tool_requests:
         message["tool_calls"] = [
@@ -89,12 +89,12 @@ def _chat_usage(reply: Reply) -> dict[str, int]:
 
 
 def _finish_reason(reply: Reply) -> str:
-    """Return why a chat completion ended: "tool_calls" or "stop"."""
+    """Return the finish reason of a chat completion: "tool_calls" if *reply* requests tools, else "stop"."""
     return "tool_calls" if reply.tool_requests else "stop"
 
 
 def _response_object(reply: Reply, model: str, id_: str) -> dict[str, Any]:
-    """Return *reply* as a completed answer of OpenAI's Responses API."""
+    """Return *reply* of *model* as a completed response *id_* of OpenAI's Responses API."""
     usage = {
         "input_tokens": reply.input_tokens,
         "input_tokens_details": {"cached_tokens": 0},
@@ -106,7 +106,7 @@ def _response_object(reply: Reply, model: str, id_: str) -> dict[str, Any]:
 
 
 def _response_head(model: str, id_: str, status: str) -> dict[str, Any]:
-    """Return the fields of a Responses object that do not depend on the reply."""
+    """Return the fields of a Responses object that do not depend on the reply, with *status* such as "completed"."""
     return {
         "id": f"resp_{id_}", "object": "response", "created_at": CREATED_S, "status": status, "model": model, "output": [],
         "error": None, "incomplete_details": None, "instructions": None, "metadata": {}, "parallel_tool_calls": True,
@@ -133,7 +133,7 @@ def _split_tool_name(tool: str) -> dict[str, str]:
 
 
 def _response_events(reply: Reply, model: str, id_: str) -> Iterator[bytes]:
-    """Yield *reply* as the numbered events of a streamed Responses answer."""
+    """Yield *reply* of *model* as the numbered events of a streamed Responses answer with the id *id_*."""
     events = [{"type": "response.created", "response": _response_head(model, id_, "in_progress")}]
     for index, item in enumerate(_response_output(reply, id_)):
         events += _item_events(index, item)
@@ -176,7 +176,7 @@ def _item_events(index: int, item: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _message_object(reply: Reply, model: str, id_: str) -> dict[str, Any]:
-    """Return *reply* as the whole JSON body of Anthropic's Messages API."""
+    """Return *reply* of *model* as the JSON body of Anthropic's Messages API; *id_* is the message's id."""
     text = [{"type": "text", "text": reply.text}] if reply.text or not reply.tool_requests else []
     uses = [{"type": "tool_use", "id": r.id, "name": r.tool, "input": r.arguments} for r in reply.tool_requests]
     usage = {"input_tokens": reply.input_tokens, "output_tokens": reply.output_tokens}
@@ -184,7 +184,7 @@ def _message_object(reply: Reply, model: str, id_: str) -> dict[str, Any]:
 
 
 def _message_head(model: str, id_: str) -> dict[str, Any]:
-    """Return the fields of a Messages object that do not depend on the reply."""
+    """Return the fields of the Messages object *id_* of *model* that do not depend on the reply."""
     return {
         "id": f"msg_{id_}", "type": "message", "role": "assistant", "model": model, "content": [],
         "stop_reason": None, "stop_sequence": None,
@@ -192,7 +192,7 @@ def _message_head(model: str, id_: str) -> dict[str, Any]:
 
 
 def _message_events(reply: Reply, model: str, id_: str) -> Iterator[bytes]:
-    """Yield *reply* as the events of a streamed Messages answer."""
+    """Yield *reply* of *model* as the events of a streamed Messages answer with the id *id_*."""
     usage = {"input_tokens": reply.input_tokens, "output_tokens": 1}
     events: list[dict[str, Any]] = [{"type": "message_start", "message": _message_head(model, id_) | {"usage": usage}}]
     for index, block in enumerate(_message_object(reply, model, id_)["content"]):
@@ -223,12 +223,12 @@ def _block_events(index: int, block: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _stop_reason(reply: Reply) -> str:
-    """Return why a message ended: "tool_use" or "end_turn"."""
+    """Return the stop reason of a message: "tool_use" if *reply* requests tools, else "end_turn"."""
     return "tool_use" if reply.tool_requests else "end_turn"
 
 
 def _generated_content(reply: Reply, model: str, id_: str) -> dict[str, Any]:
-    """Return *reply* as the whole JSON body of Gemini's generateContent."""
+    """Return *reply* of *model* as the JSON body of Gemini's generateContent; *id_* is the response's id."""
     calls = [{"functionCall": {"id": r.id, "name": r.tool, "args": r.arguments}} for r in reply.tool_requests]
     parts = ([{"text": reply.text}] if reply.text or not calls else []) + calls
     usage = {
@@ -246,7 +246,7 @@ def _parts_head(parts: list[dict[str, Any]], model: str, id_: str, finish: str |
 
 
 def _parts_events(reply: Reply, model: str, id_: str) -> Iterator[bytes]:
-    """Yield the events of a Gemini stream: text in pieces, then calls, finish reason and token counts."""
+    """Yield *reply* as the events of a Gemini stream: text in pieces, then calls, finish reason and token counts."""
     for piece in _split_into_pieces(reply.text):
         yield _format_event(_parts_head([{"text": piece}], model, id_))
     yield _format_event(_generated_content(reply.model_copy(update={"text": ""}), model, id_))

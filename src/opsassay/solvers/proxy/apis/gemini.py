@@ -66,7 +66,7 @@ def read_request(body: dict[str, Any]) -> Asked:
 
 
 def read_answer(body: dict[str, Any]) -> ModelAnswer:
-    """Return the parsed answer: the first candidate, without reasoning."""
+    """Return the first candidate of the response *body* as an answer: text without reasoning, tool calls, usage."""
     body = _unwrap_body(body, "response")
     candidate = next(iter(list_objects(body.get("candidates"))), {})
     content = fields(candidate.get("content"))
@@ -115,7 +115,7 @@ def edit_text(body: dict[str, Any], edit: Callable[[str], str]) -> dict[str, Any
 
 
 def add_message(body: dict[str, Any], role: str, text: str) -> dict[str, Any]:
-    """Return the request *body* with a message added: "assistant" as the API's "model", other roles as "user"."""
+    """Return the request *body* with a message *text* added: "assistant" becomes Gemini's "model", other roles "user"."""
     said = {"role": "model" if role == "assistant" else "user", "parts": [{"text": text}]}
     return fields(_to_camel_case(body)) | {"contents": [*list_objects(body.get("contents")), said]}
 
@@ -225,7 +225,7 @@ def _role_of_content(content: dict[str, Any]) -> str:
 
 
 def _id_of_call(call: dict[str, Any]) -> str:
-    """Return the id of a function call or response, else its tool's name."""
+    """Return the id of *call*, a function call or response, else the name of its tool."""
     return str(call.get("id") or call.get("name") or call.get("toolType", ""))
 
 

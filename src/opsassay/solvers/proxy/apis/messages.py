@@ -60,7 +60,7 @@ def read_request(body: dict[str, Any]) -> Asked:
 
 
 def read_answer(body: dict[str, Any]) -> ModelAnswer:
-    """Return the parsed message: text of its blocks and tool calls."""
+    """Return the response *body*, a message, as an answer: text of its blocks, tool calls, results, usage."""
     blocks = list_objects(body.get("content"))
     return ModelAnswer(
         text="\n".join(str(block.get("text", "")) for block in blocks if block.get("type") == "text"),

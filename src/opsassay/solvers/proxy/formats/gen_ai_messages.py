@@ -25,7 +25,7 @@ _NUMBERED = re.compile(r"gen_ai\.(prompt|completion)\.(\d+)\.(?:tool_calls\.(\d+
 
 
 def asked_of(attributes: Mapping[str, Any], events: Events) -> Asked:
-    """Return the messages that a span's model call received, by the first convention that the span follows."""
+    """Return the messages that a model call received, from its span's *attributes* and *events* (first convention met)."""
     attributes = _with_details(attributes, events)
     messages = [one for given in _parse_objects(attributes.get("gen_ai.input.messages")) for one in _split_parts(given)]
     if instructions := _parse_json(attributes.get("gen_ai.system_instructions")):
@@ -40,7 +40,7 @@ def asked_of(attributes: Mapping[str, Any], events: Events) -> Asked:
 
 
 def answer_of(attributes: Mapping[str, Any], events: Events) -> ModelAnswer:
-    """Return text, tool calls and stop reason of a span's model call, by the first convention it follows."""
+    """Return a model call's text, tool calls and stop reason from its span's *attributes* and *events*."""
     attributes = _with_details(attributes, events)
     given = _parse_objects(attributes.get("gen_ai.output.messages"))
     messages = [one for message in given for one in _split_parts(message)] or _read_numbered_messages(
@@ -130,7 +130,7 @@ def _message_of_choice(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _content_of_choice(message: Any) -> Any:
-    """Return the texts of a list of parts, anything else as text."""
+    """Return the text parts of *message*, a list of parts, else *message* as text."""
     return [{"text": as_text(part.get("content", ""))} for part in list_objects(message)] or as_text(message)
 
 
@@ -175,5 +175,5 @@ def _parse_objects(value: Any) -> list[dict[str, Any]]:
 
 
 def as_text(value: Any) -> str:
-    """Return a string unchanged, anything else as JSON."""
+    """Return *value* unchanged if it is a string, else as JSON text."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

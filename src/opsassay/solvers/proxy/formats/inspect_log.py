@@ -64,7 +64,7 @@ def _read_member(archive: zipfile.ZipFile, name: str) -> Any:
 
 
 def inspect_traces(payload: dict[str, Any], path: Path) -> list[Trace]:
-    """Return a trace for every sample of a log; raises DatapackError."""
+    """Return a trace for each sample of the Inspect log *payload*, read from *path*; raises DatapackError."""
     about = payload.get("eval") or {}
     try:
         return [_read_trace(sample, str(about.get("task", path.stem))) for sample in payload.get("samples") or ()]
@@ -225,7 +225,7 @@ def _restore_attachments(text: str, attachments: dict[str, str]) -> str:
 
 
 def _restore_arguments(value: Any, attachments: dict[str, str]) -> Any:
-    """Return a call's arguments with each "attachment://ID" in them replaced, at any depth."""
+    """Return *value*, a call's arguments, with each "attachment://ID" in it replaced from *attachments*."""
     if isinstance(value, dict):
         return {key: _restore_arguments(inner, attachments) for key, inner in value.items()}
     if isinstance(value, list):

@@ -89,7 +89,7 @@ def _read_execution(name: str, content: str) -> tuple[ToolCall, ...]:
 
 
 def _describe_disagreement(trace: Trace, label: Attribution) -> tuple[str, ...]:
-    """Return a sentence when the labelled step does not exist or is another agent's; else ()."""
+    """Return a sentence if the step of *label* is not in *trace* or is by another agent than labelled; else ()."""
     at = label.step_id or 0
     if not 1 <= at <= len(trace.steps):
         return (f"the labelled step {at} is not among the {len(trace.steps)} steps",)

@@ -181,7 +181,7 @@ def over_time(reduce: Reducer) -> Callable[[Windows], Result]:
 
 
 def mean_over_time(windows: Windows) -> Result:
-    """Return the mean of the samples of each range."""
+    """Return PromQL's avg_over_time: the mean of the samples in each of *windows*."""
     total, counts = windows.reduced(windows.store.values, np.add.reduceat), windows.each(windows.counts)
     mean = total / counts
     if np.isinf(total).any():  # of a sum that is too large for a number the mean need not be
@@ -192,7 +192,7 @@ def mean_over_time(windows: Windows) -> Result:
 
 
 def last_sample(windows: Windows) -> Result:
-    """Return the latest sample of each range."""
+    """Return PromQL's last_over_time: the latest sample in each of *windows*."""
     return windows.values_at(windows.high - 1), windows.holding(1)
 
 
@@ -269,13 +269,13 @@ def counted_steps(cumulative_count: Callable[[SeriesStore], Times]) -> Callable[
 
 
 def _present_over_time(windows: Windows) -> Result:
-    """Return 1 for each window with at least one sample."""
+    """Return PromQL's present_over_time: 1 for each of *windows* with a sample."""
     present = windows.holding(1)
     return np.ones(present.shape), present
 
 
 def _count_over_time(windows: Windows) -> Result:
-    """Return the number of samples in each window."""
+    """Return PromQL's count_over_time: the number of samples in each of *windows*."""
     return windows.each(windows.counts.astype(np.float64)), windows.holding(1)
 
 

@@ -145,7 +145,7 @@ def _set_pod(**fields: Any) -> Callable[[NamespacePlace], Object]:
 
 
 def _break_image(place: NamespacePlace) -> Object:
-    """Return the patch that sets an image that does not exist."""
+    """Return the deployment patch that sets a nonexistent image for the container at *place*."""
     return template(place.container["name"], image=GONE_IMAGE.format(name=place.target))
 
 
@@ -191,7 +191,7 @@ def _change_secret_key(place: NamespacePlace) -> Object | None:
 
 
 def _init_container(place: NamespacePlace) -> Object:
-    """Return the patch that adds a failing init container."""
+    """Return the deployment patch that adds a failing init container with the image of the container at *place*."""
     return _set_pod(initContainers=[{"name": "migrate", "image": place.container["image"], "command": CRASH}])(place)
 
 
@@ -266,7 +266,7 @@ def _cordon_all(place: NamespacePlace) -> Broken | None:
 
 
 def _scaled_away(place: NamespacePlace) -> Broken | None:
-    """Return the fault that the target is scaled to zero."""
+    """Return the fault that the deployment at *place* is scaled to zero."""
     name = place.target
     return _blocked_by_object(
         place, "no replica of it is asked for", name, "scaling", entities=(),
