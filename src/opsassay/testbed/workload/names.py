@@ -49,7 +49,7 @@ class AnsweringServer(asyncio.DatagramProtocol, ABC):
 
     @abstractmethod
     def fill_response(self, response: dns.message.Message, question: dns.rrset.RRset, caller: str) -> None:
-        """Add the records or the error code for *question* to *response*; *caller* is the client's IP address."""
+        """Add the records for *question* or an error code to *response*; *caller* is the client's IP address."""
 
 
 class NameServer(AnsweringServer):

@@ -166,7 +166,7 @@ class Catalogue:
 
     @cached_property
     def domain_keys(self) -> Mapping[str, str]:
-        """The domain by its id in URLs."""
+        """The id of each domain in URLs to its name."""
         return {slug(domain): domain for domain in self.domains}
 
 

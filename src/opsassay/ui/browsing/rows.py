@@ -116,7 +116,7 @@ def seconds_of(stored: StoredRun) -> float | None:
 
 
 def spent_words(amounts: Mapping[str, float]) -> str:
-    """Return *amounts* (usage by unit) as text."""
+    """Return *amounts* (usage by unit) as text, "unit amount" joined by commas; zeros are left out."""
     some = sorted((name, value) for name, value in amounts.items() if value)
     return ", ".join(f"{plain(name.replace('_', ' '), 40)} {number_text(value, 4)}" for name, value in some)
 

@@ -65,7 +65,7 @@ class PlatformData(Protocol):
         """Return the run in *folder* of the store of *task_set*, with its database rows of result and events."""
 
     def task(self, key: TaskKey) -> Task | None:
-        """Return the task with the id and digest *key*, None when it is not stored."""
+        """Return the task with this *key* (id, digest), None when it is not stored."""
 
     def agents(self, visitor: Any) -> Sequence[Row]:
         """Return the agents that *visitor* owns, as rows."""

@@ -1,7 +1,7 @@
 """Parses PromQL, with limits before the parser and a check of the supported subset after it.
 
-The parser is promql-parser, a wheel of the Rust crate of that name. It knows the whole grammar and all types, so an
-unsupported query is told from an invalid one. Literals are encoded before it (`literals.py`).
+The parser is promql-parser, a wheel of the Rust crate of that name. It knows the whole grammar and all types, so
+unsupported and invalid queries get different errors. Literals are encoded before it (`literals.py`).
 """
 
 from __future__ import annotations

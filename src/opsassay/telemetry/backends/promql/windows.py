@@ -192,7 +192,7 @@ def mean_over_time(windows: Windows) -> Result:
 
 
 def last_sample(windows: Windows) -> Result:
-    """Return PromQL's last_over_time: the latest sample in each of *windows*."""
+    """Return the latest sample in each of *windows* (PromQL's last_over_time)."""
     return windows.values_at(windows.high - 1), windows.holding(1)
 
 
