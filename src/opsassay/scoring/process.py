@@ -155,7 +155,7 @@ def _graph_of(edges: Iterable[Edge]) -> tuple[rustworkx.PyDiGraph[str, None], di
 
 
 def _drop_loops_and_load(edges: Sequence[tuple[str, str]], profile: Profile) -> frozenset[tuple[str, str]]:
-    """Return *edges* without loops and without those at a load generator."""
+    """Return *edges* without loops and without those at a load generator, by *profile*."""
     return frozenset(e for e in edges if e[0] != e[1] and not _touches_load(e, profile))
 
 

@@ -118,7 +118,7 @@ def routes_of(operations: Sequence[ApiOperation], platform: Platform) -> list[Ro
 def _make_endpoint(
     operations: Mapping[str, ApiOperation], platform: Platform
 ) -> Callable[[Request], Awaitable[Response]]:
-    """Return the HTTP endpoint of one path; *operations* are by HTTP method."""
+    """Return the HTTP endpoint of one path; *operations* is HTTP method to the operation that it calls."""
     recent = {method: RecentAnswers(of.most_per_s) for method, of in operations.items() if of.most_per_s}
 
     async def endpoint(request: Request) -> Response:

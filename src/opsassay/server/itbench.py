@@ -275,7 +275,7 @@ def _make_manifest(call: Call, agent: Mapping[str, Any]) -> View:
 
 
 def _make_access(call: Call, agent: Mapping[str, Any]) -> View:
-    """Return the caller's token and the path of the manifest of *agent*."""
+    """Return how *agent* gets its work: the caller's token and the path of the agent's manifest."""
     return {"token": call.token, "manifest_endpoint": f"/agents/{agent['id']}/manifest"}
 
 

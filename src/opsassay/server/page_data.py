@@ -172,7 +172,7 @@ class PageData:
         return token
 
     def _select_rows(self, query: Select[Any]) -> list[Row]:
-        """Run *query* and return its rows as dicts."""
+        """Run the SQL *query* and return its rows as dicts, column to value."""
         return [dict(row) for row in self._connection.execute(query).mappings()]
 
 

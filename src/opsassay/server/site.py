@@ -261,7 +261,7 @@ class _Relaying:
         return Response(status_code=202) if answer is None else JSONResponse(answer)
 
     async def _next_call(self, entry: str, request: Request) -> Response:
-        """Return the next MCP message for the relay of *entry*; it waits for one."""
+        """Return the next MCP message for the relay of *entry*, after waiting for one as long as the query says."""
         given = request.query_params.get("wait", "20")
         wait_s = min(float(given), 30.0) if given.isascii() and given.isdigit() else 20.0
         return JSONResponse(await self._lines.next(entry, wait_s))
@@ -312,7 +312,7 @@ def _make_event_stream(platform: Platform, news: News) -> Callable[[Request], An
 
 
 def _read_events_after(platform: Platform, seq: int) -> list[dict[str, Any]]:
-    """Return seq, time_ns and kind of each event after number *seq*."""
+    """Return seq, time_ns and kind of each platform event with a number above *seq*."""
     with platform.engine.connect() as connection:
         return [{k: event[k] for k in ("seq", "time_ns", "kind")} for event in read_events(connection, seq)]
 

@@ -44,7 +44,7 @@ def sections(audit: AuditReport) -> list[Section]:
 
 
 def _advice_section(audit: AuditReport) -> Section:
-    """Return the section that says which method to choose for each system."""
+    """Return the section that recommends a method for each system, or says that none is ahead."""
     rows = [
         (
             r.system,

@@ -58,7 +58,7 @@ def index_of(page: TracePage) -> dict[str, Any]:
 
 
 def chunks_of(page: TracePage) -> list[list[dict[str, Any]]]:
-    """Return the full contents of the steps in lists of STEPS_A_CHUNK."""
+    """Return the full contents of the steps of *page*, in lists of STEPS_A_CHUNK steps."""
     steps = page.trace.steps
     return [
         [_step_content(step) for step in steps[at : at + STEPS_A_CHUNK]] for at in range(0, len(steps), STEPS_A_CHUNK)

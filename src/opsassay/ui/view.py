@@ -239,7 +239,7 @@ def _first_fault_ns(case: CaseReport) -> int:
 
 
 def _format_onset(onset_ns: int | None, start_ns: int) -> str:
-    """Return the onset as seconds after *start_ns* with a sign, "" for None."""
+    """Return *onset_ns* as seconds after *start_ns* with a sign, such as "+3.2 s"; "" for None."""
     return "" if onset_ns is None else signed_seconds(onset_ns - start_ns)
 
 

@@ -322,7 +322,7 @@ class ProxyServer:
         return response
 
     def _log_answer(self, call: _Call, status: int, reason: str, headers: CIMultiDict[str]) -> None:
-        """Record status, reason and headers of the response, secrets masked."""
+        """Record *status*, *reason* and *headers* of the response to *call*, with secrets masked."""
         kept = safe_headers(headers.items(), call.masks)
         said = safe_text(reason, call.masks)
         call.session.log.write("answer", id=call.id, status=status, reason=said, headers=kept)

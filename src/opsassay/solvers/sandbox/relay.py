@@ -55,7 +55,7 @@ def _carry_connection(inside: socket.socket, path: str, room: threading.BoundedS
 
 
 def _copy_bytes(source: socket.socket, target: socket.socket) -> None:
-    """Copy until *source* ends, then close that direction on both sockets."""
+    """Copy bytes from *source* to *target* until *source* ends, then close that direction on both sockets."""
     with suppress(OSError):  # one of them went away
         while chunk := source.recv(CHUNK_BYTES):
             target.sendall(chunk)

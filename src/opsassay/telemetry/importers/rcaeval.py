@@ -51,7 +51,7 @@ def import_rcaeval(source: Path, out: Path, on_case: OnCase | None = None) -> Im
 
 
 def _list_sources(folders: Iterator[Path]) -> Iterator[Source]:
-    """Yield a source for each case folder; its id does not reveal its answer."""
+    """Yield a source for each case folder in *folders*; its id is a hash, so it does not reveal the answer."""
     for folder in folders:
         name = "/".join(folder.parts[-3:])
         # The folder's name is the answer, so the id follows from the recording alone.
@@ -61,7 +61,7 @@ def _list_sources(folders: Iterator[Path]) -> Iterator[Source]:
 
 
 def _read_case(folder: Path, id_: str) -> ReadCase:
-    """Read truth and telemetry of the case in *folder*; raises DatapackError."""
+    """Return truth and telemetry of the case *id_* in *folder*; raises DatapackError."""
     service, _, fault = folder.parent.name.rpartition("_")
     if not service:
         raise DatapackError(f"{folder.parent.name} is not SERVICE_FAULT, so the truth of {folder} is not known.")

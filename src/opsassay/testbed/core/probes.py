@@ -54,7 +54,7 @@ class SystemProbes(Protocol):
 
     @property
     def protected(self) -> Sequence[str]:
-        """The services that `request` is called for."""
+        """The protected services, to which `request` sends probes."""
         ...
 
     async def __aenter__(self) -> Self:

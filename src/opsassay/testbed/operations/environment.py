@@ -97,7 +97,7 @@ class LiveEnvironment(ABC):
 
     @abstractmethod
     def deployed(self) -> AbstractContextManager[None]:
-        """Run the system while the block runs."""
+        """Deploy the system, run it while the block runs, and remove it."""
 
     @abstractmethod
     def operated(self) -> AbstractContextManager[OperatorToolSession]:

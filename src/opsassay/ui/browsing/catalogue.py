@@ -80,12 +80,12 @@ class Catalogue:
 
     @cached_property
     def by_key(self) -> Mapping[str, StoredRun]:
-        """The runs by their id in URLs."""
+        """Run id in URLs to the run, for all runs of the catalogue."""
         return {one.key: one for one in self.runs}
 
     @cached_property
     def domains(self) -> Mapping[str, Sequence[StoredRun]]:
-        """The runs by domain."""
+        """Domain name to its runs."""
         return _group_runs(self.runs, lambda one: one.domain)
 
     @cached_property
@@ -103,12 +103,12 @@ class Catalogue:
 
     @cached_property
     def by_solver(self) -> Mapping[TaskPlace, Sequence[StoredRun]]:
-        """The runs by (domain, solver), latest first."""
+        """(domain, solver) to its runs, latest first."""
         return _group_runs(self.newest, lambda one: (one.domain, self.solver_of(one)))
 
     @cached_property
     def by_task(self) -> Mapping[TaskPlace, Sequence[StoredRun]]:
-        """The runs by (domain, task), latest first."""
+        """(domain, task) to its runs, latest first."""
         return _group_runs(self.newest, lambda one: (one.domain, one.run.item))
 
     @cached_property
@@ -139,7 +139,7 @@ class Catalogue:
 
     @cached_property
     def statuses(self) -> Mapping[str, Counter[str]]:
-        """The number of runs by status, by store name."""
+        """Store name to the number of its runs by status."""
         found: dict[str, Counter[str]] = {store.name: Counter() for store in self.stores}
         for one in self.runs:
             found[one.store][status_of(one)] += 1
@@ -147,7 +147,7 @@ class Catalogue:
 
     @cached_property
     def spent(self) -> Mapping[str, Counter[str]]:
-        """The total usage by unit, by store name."""
+        """Store name to the total usage of its runs by unit."""
         found: dict[str, Counter[str]] = {store.name: Counter() for store in self.stores}
         for one in self.runs:
             for name, value in one.run.spent.items():
@@ -156,12 +156,12 @@ class Catalogue:
 
     @cached_property
     def solver_places(self) -> Mapping[str, TaskPlace]:
-        """The (domain, solver) by its id in URLs."""
+        """Solver id in URLs to (domain, solver)."""
         return {place_key(place): place for place in self.by_solver}
 
     @cached_property
     def task_places(self) -> Mapping[str, TaskPlace]:
-        """The (domain, task) by its id in URLs."""
+        """Task id in URLs to (domain, task)."""
         return {place_key(place): place for place in self.by_task}
 
     @cached_property

@@ -73,7 +73,7 @@ def _passes_filters(state: Shown, stored: StoredRun, filters: Mapping[str, str])
 
 
 def _text_of_task(state: Shown, stored: StoredRun) -> str:
-    """Return the text that a filter by task searches: the task's id and name."""
+    """Return the text that a filter by task searches for the run *stored*: the task's id and name."""
     return f"{stored.run.item} {task_name(state, stored.domain, stored.run.item)}"
 
 

@@ -102,7 +102,7 @@ def _solver_columns(state: Shown, domain: str) -> tuple[list[View], list[str], s
 
 
 def _format_costs(row: LeaderboardRow | None, names: Sequence[str]) -> list[str]:
-    """Return the mean costs *names* of a run as text, '' for unknown ones."""
+    """Return the mean costs *names* of a solver's leaderboard *row* as text, '' for unknown ones."""
     spent = row.spent if row else {}
     return [spent[name].text if name in spent else "" for name in names]
 

@@ -110,7 +110,7 @@ def outcome_of(state: Shown, stored: StoredRun) -> str:
 
 
 def seconds_of(stored: StoredRun) -> float | None:
-    """Return the duration of the run in seconds, None while it is running."""
+    """Return the duration of the run *stored* in seconds, None while it is running."""
     run = stored.run
     return round((run.ended_ns - run.started_ns) / 1e9, 1) if run.ended_ns and run.started_ns else None
 

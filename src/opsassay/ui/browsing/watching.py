@@ -255,7 +255,7 @@ def _run_of(folder: Path) -> Run:
 
 
 def _read_version(path: Path) -> int:
-    """Return the schema version in a run's file, 0 when it cannot be read."""
+    """Return the schema version in the run file at *path*, 0 when it cannot be read."""
     import json
 
     with suppress(OSError, OpsAssayError, ValueError, TypeError, AttributeError, RecursionError):
@@ -294,7 +294,7 @@ def _is_number(name: str) -> bool:
 
 
 def _sort_key(attempt: _Attempt) -> tuple[str, int]:
-    """Return (cell, attempt as an integer)."""
+    """Return the sort key of *attempt* (cell, number as text): the number as an integer."""
     return attempt[0], int(attempt[1])
 
 

@@ -40,7 +40,7 @@ def agents_view(request: PlatformRequest) -> View:
 
 
 def agent_view(request: PlatformRequest) -> View:
-    """Return the page data of one agent: its benchmarks and leaderboard rows."""
+    """Return the page data of the agent that the path of *request* names: its benchmarks and leaderboard rows."""
     row = request.data.agent(_require_visitor(request), request.path["agent"])
     (agent,) = _agent_items(request, [row])
     last = next(iter(agent["benchmarks"]), None)

@@ -229,7 +229,7 @@ def _format_figures(figures: Mapping[str, float]) -> str:
 
 
 def compare_view(request: PlatformRequest) -> View:
-    """Return the page data that compares two solvers on their common tasks."""
+    """Return the page data that compares the two solvers named in the query of *request* on their common tasks."""
     task_set, board = request.path["task_set"], _requested_leaderboard(request).board
     first, second = (_require_entry(board, request.query.get(key, "")) for key in ("one", "two"))
     page = f"/leaderboards/{task_set}/tasks/"

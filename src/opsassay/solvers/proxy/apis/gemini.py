@@ -44,7 +44,7 @@ def read_path(path: str) -> dict[str, Any]:
 
 
 def read_request(body: dict[str, Any]) -> Asked:
-    """Return the parsed request: system instruction first, then its contents."""
+    """Return the request *body* as `Asked`: the system instruction first, then its contents, and its tools."""
     body = _unwrap_body(body, "request")
     contents = list_objects(body.get("contents"))
     system = _text_of_content(fields(body.get("systemInstruction")))

@@ -67,7 +67,7 @@ def read_request(body: dict[str, Any]) -> Asked:
 
 
 def read_answer(body: dict[str, Any]) -> ModelAnswer:
-    """Return the parsed response: text of its messages and function calls."""
+    """Return the response *body* as an answer: text of its messages, and function calls."""
     output = list_objects(body.get("output"))
     return ModelAnswer(
         text="\n".join(plain_text(item.get("content")) for item in output if item.get("type", "message") == "message"),
@@ -156,7 +156,7 @@ def _read_input(body: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _text_of_item(item: dict[str, Any]) -> str:
-    """Return the text of a tool call, of its output or of a message."""
+    """Return the text of *item*: a tool call, a tool's output or a message."""
     if _is_use(item):
         return calls_text([_tool_use(item)])[0]
     return _text_of_output(item["output"]) if "output" in item else plain_text(item.get("content"))

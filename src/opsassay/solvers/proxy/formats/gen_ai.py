@@ -122,7 +122,7 @@ def _wrap_spans(spans: list[dict[str, Any]], system_name: str) -> dict[str, Any]
 
 
 def _spans_of_steps(steps: Sequence[TraceStep], trace_id: str) -> list[dict[str, Any]]:
-    """Return the OTLP spans of all *steps* and of their tool calls."""
+    """Return the OTLP spans, in the trace *trace_id*, of all *steps* and of their tool calls."""
     return [span for step in steps for span in _spans_of_step(step, trace_id, _id_of_root(trace_id))]
 
 

@@ -215,12 +215,12 @@ def _agent_of_span(span: Any, spans: dict[str, tuple[str | None, str | None]]) -
 
 
 def _attachments_by_address(sample: dict[str, Any]) -> dict[str, str]:
-    """Return the texts that inspect_ai stored apart, by "attachment://ID"."""
+    """Return "attachment://ID" to the text that inspect_ai stored apart in *sample*."""
     return {f"attachment://{key}": value for key, value in (sample.get("attachments") or {}).items()}
 
 
 def _restore_attachments(text: str, attachments: dict[str, str]) -> str:
-    """Return *text* with each "attachment://ID" replaced by its text."""
+    """Return *text* with each "attachment://ID" replaced by its text in *attachments*."""
     return _ATTACHMENT.sub(lambda found: attachments.get(found[0], found[0]), text)
 
 

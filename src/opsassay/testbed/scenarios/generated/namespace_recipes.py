@@ -230,7 +230,7 @@ def _config_map(place: NamespacePlace) -> Broken | None:
 
 
 def _add_quota(place: NamespacePlace) -> Broken | None:
-    """Return the fault that a ResourceQuota, new or existing, allows no pods."""
+    """Return the fault that a ResourceQuota, the namespace's or a new one, allows no pods at *place*."""
     standing = next((one for one in place.there["ResourceQuota"] if not one["spec"].get("scopes")), None)
     if standing is None:
         name = "team-quota"
