@@ -74,7 +74,9 @@ def ended(tmp_path, monkeypatch):
             trial._observer, trial._session = (
                 look,
                 SimpleNamespace(
-                    watch=SimpleNamespace(quiet_s=lambda _rules: 0.0 if fires(looks) else 99.0, failure=None)
+                    watch=SimpleNamespace(
+                        quiet_s=lambda _rules: 0.0 if fires(looks) else 99.0, failure=None, late_s=2.0
+                    )
                 ),
             )
             time.sleep(1.0)

@@ -20,6 +20,8 @@ class Kept:
         self.clock, self.streams = clock, streams
         self.metrics = metrics or {"metrics": readings(0.1), "metrics_sum": readings(0.1).clear()}
 
+    arrived_ns = live.LiveTelemetry.arrived_ns
+
     def tables(self):
         both, now = pl.concat(self.streams), START + int(self.clock[0] * SECOND)
         at = pl.col("time").cast(pl.Int64)

@@ -230,7 +230,7 @@ def _await_alerts(
     rules = awaited(committed, probes_on=probes)
     if committed.triggering and not rules:
         return  # its alerts are those of probes, and none are sent
-    _wait_until(lambda: not watch.silent(rules, triggered_ns), ALERTS_TIMEOUT_S, watch)
+    _wait_until(lambda: not watch.silent(rules, triggered_ns), ALERTS_TIMEOUT_S + watch.late_s, watch)
     if watch.failure is not None:
         raise watch.failure
     if silent := watch.silent(rules, triggered_ns):
@@ -266,7 +266,7 @@ def _await_quiet(scenario: Scenario, watch: AlertWatch | None) -> bool:
     committed = scenario.verification.alerts
     if committed is None or watch is None:
         return True
-    hold_s = committed.hold_s + ARRIVAL_S + 2.0
+    hold_s = committed.hold_s + max(watch.late_s, ARRIVAL_S) + 2.0
     return _wait_until(lambda: watch.quiet_s(committed.triggering) >= hold_s, ALERTS_TIMEOUT_S + hold_s, watch)
 
 

@@ -15,7 +15,7 @@ from opsassay.core.schema.run_folder import ALERTS
 from opsassay.core.schema.scenario import AlertRule
 from opsassay.core.schema.trajectory import AlertReading
 from opsassay.core.text import first_line
-from opsassay.testbed.operations.live import TICK_S
+from opsassay.testbed.operations.live import ARRIVAL_S, TICK_S
 from opsassay.testbed.operations.state_alerts import AlertSource
 
 Rule = tuple[str, str]
@@ -39,6 +39,8 @@ class AlertWatch(Background):
         self._last_fired_ns: Mapping[Rule, int] = {}
         self.firing: tuple[Alert, ...] = ()
         """The alerts of the latest evaluation, each with the time at which it began to fire."""
+        self.late_s = ARRIVAL_S
+        """Seconds from the time that the latest evaluation describes to the evaluation itself."""
         self.failure: OpsAssayError | None = None
         """The error at which the watch ended early, None otherwise."""
         self.unread: OpsAssayError | None = None
@@ -75,6 +77,7 @@ class AlertWatch(Background):
                 append_line(self._path, AlertReading(time_ns=at_ns, firing=tuple(found)))
                 self._note_alerts(at_ns, found)
                 last, self.unread = time.monotonic(), None
+                self.late_s = time.time() - at_ns / 1e9
             except OpsAssayError as error:  # the system is gone: whoever runs the trial finds out as well
                 self.unread = error
                 if time.monotonic() - last >= self._patience_s:

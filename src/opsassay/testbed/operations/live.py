@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -62,6 +62,10 @@ class LiveTelemetry:
         with suppress(OpsAssayError):  # nobody reads it any more, and what ended it is reported by whoever was at work
             self._receiver.close_session(self._folder.name)
 
+    def arrived_ns(self) -> int:
+        """Return the UTC time in ns up to which all telemetry has arrived."""
+        return time.time_ns() - int(ARRIVAL_S * 1e9)
+
     def tables(self) -> dict[str, pl.DataFrame]:
         """Return {modality: table} of the telemetry that has arrived in the last minutes, in the datapack's columns.
 
@@ -104,14 +108,17 @@ class LiveAlerts:
         self._saturated: frozenset[str] = frozenset()
 
     def firing(self) -> tuple[int, list[Alert]]:
-        """Return (time_ns, alerts that fire then); time_ns is the latest UTC time whose telemetry has arrived."""
-        at_ns = time.time_ns() - int(ARRIVAL_S * 1e9)
+        """Return (time_ns, alerts that fire then); time_ns is the latest UTC time whose telemetry has arrived.
+
+        No alert fires before the telemetry of the baseline has arrived.
+        """
+        at_ns = self._telemetry.arrived_ns()
         tables = self._telemetry.tables()
-        baseline = self._baseline
-        if baseline is None:
-            baseline = usual_values(tables["traces"], self._usual)
-            self._baseline = baseline if at_ns >= self._usual.end_ns else None
-        found = firing(tables, self._slo, baseline, at_ns, self._saturated)
+        if at_ns < self._usual.end_ns:
+            return at_ns, []
+        if self._baseline is None:
+            self._baseline = usual_values(tables["traces"], self._usual)
+        found = firing(tables, self._slo, self._baseline, at_ns, self._saturated)
         self._saturated = frozenset(alert.service for alert in found if alert.signal == "saturation")
         return at_ns, found
 
@@ -124,11 +131,16 @@ SERVED_OVER_S, SERVED_SHARE, SERVED_WITHIN_NS = 6.0, 0.95, 1_500_000_000
 
 
 @contextmanager
-def live_telemetry(receiver: Receiver, run_dir: Path) -> Iterator[LiveTelemetry]:
-    """Yield the telemetry that *receiver* gets during the block; its files in *run_dir* are removed at the end."""
+def live_telemetry(
+    receiver: Receiver, run_dir: Path, make: Callable[[Receiver, Path], LiveTelemetry] = LiveTelemetry
+) -> Iterator[LiveTelemetry]:
+    """Yield the telemetry that *receiver* gets during the block, as *make* reads it from files in *run_dir*.
+
+    The files are removed at the end.
+    """
     folder = run_dir / LIVE
     try:
-        with LiveTelemetry(receiver, folder) as telemetry:
+        with make(receiver, folder) as telemetry:
             yield telemetry
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -139,7 +151,7 @@ def users_are_served(telemetry: LiveTelemetry, seen_at: Collection[str] = ()) ->
 
     If the load generator sends no spans, those of the services *seen_at* count; True until they have sent one.
     """
-    since = time.time_ns() - int(SERVED_OVER_S * 1e9)
+    since = telemetry.arrived_ns() - int((SERVED_OVER_S - ARRIVAL_S) * 1e9)
     traces = telemetry.tables()["traces"]
     if seen_at and not traces["service_name"].is_in(list(seen_at)).any():
         return True

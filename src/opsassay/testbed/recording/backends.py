@@ -23,7 +23,7 @@ def require_backends(system: System) -> None:
     """Read the second before of the backends of *system*; raises OperationError, UserError when one cannot be read."""
     if system.backends is not None:
         now_ns = time.time_ns()
-        _read(system, Window(start_ns=now_ns - 10**9, end_ns=now_ns))
+        read_backends(system, Window(start_ns=now_ns - 10**9, end_ns=now_ns))
 
 
 def with_backends(
@@ -36,17 +36,17 @@ def with_backends(
     if system.backends is None:
         return frames, []
     time.sleep(max(0.0, LAG_S - (time.time_ns() - window.end_ns) / 1e9))
-    found, notes = _read(system, window)
+    found, notes = read_backends(system, window)
     foreign = {name: frame.filter(~frame["service_name"].is_in(list(system.services))) for name, frame in found.items()}
     unknown = sorted({name for frame in foreign.values() for name in frame["service_name"] if name})
     if unknown:
         rows = plural(sum(frame.height for frame in foreign.values()), "row")
         some = ", ".join(unknown[:5]) + (", ..." if len(unknown) > 5 else "")
         notes.append(f"{rows} of services that the project lacks are left out: {some}; `services` gives other names")
-    return {name: _merged(name, frame, found[name], system) for name, frame in frames.items()}, notes
+    return {name: merged(name, frame, found[name], system) for name, frame in frames.items()}, notes
 
 
-def _read(system: System, window: Window) -> tuple[dict[str, pl.DataFrame], list[str]]:
+def read_backends(system: System, window: Window) -> tuple[dict[str, pl.DataFrame], list[str]]:
     """Return what the backends of *system* hold of *window*, and notes on how it was read."""
     from opsassay.telemetry.importers.backends.importing import read_window
 
@@ -54,7 +54,7 @@ def _read(system: System, window: Window) -> tuple[dict[str, pl.DataFrame], list
     return read_window(system.backends, window)
 
 
-def _merged(modality: str, own: pl.DataFrame, found: pl.DataFrame, system: System) -> pl.DataFrame:
+def merged(modality: str, own: pl.DataFrame, found: pl.DataFrame, system: System) -> pl.DataFrame:
     """Return the rows of *own* and those *found* of services of *system*, each service and metric from one of them."""
     import polars as pl
 

@@ -26,6 +26,7 @@ from opsassay.testbed.operations.live import ARRIVAL_S, LiveAlerts, LiveTelemetr
 from opsassay.testbed.operations.noise import Noise, draw_noise
 from opsassay.testbed.operations.protection import EMPTIED, protected_of, without_defaults, written_down
 from opsassay.testbed.operations.state_alerts import AlertRules, StateAlerts
+from opsassay.testbed.operations.team_telemetry import TeamTelemetry
 from opsassay.testbed.operations.telemetry_view import TelemetryView
 from opsassay.testbed.operations.tool_session import OperatorToolSession
 from opsassay.testbed.operations.tools import VerbToolSession, operator_tools, without_url
@@ -62,7 +63,8 @@ class LocalEnvironment(LiveEnvironment):
             self.system, name, seed=self.drawn_seed, rate_rps=self.scenario.environment.rate_rps,
             isolation=self.settings.get("isolation"),
         )  # fmt: skip
-        with deployed as self.running, live_telemetry(self.running.receiver, self.run_dir) as self.telemetry:
+        make = LiveTelemetry if self.system.backends is None else partial(TeamTelemetry, system=self.system)
+        with deployed as self.running, live_telemetry(self.running.receiver, self.run_dir, make) as self.telemetry:
             self.groups = tuple(noted_groups(self.running.state))
             if self.system.load.command:
                 self.running.keep_load_log(self.run_dir / LOAD_LOG)
