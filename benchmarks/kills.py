@@ -4,7 +4,7 @@ Each round starts a small system, in half of them by a warm process, records, in
 process that is drawn from all that belong to the system, the injector and the warm process, runs `opsassay system
 status`, and looks for processes, network namespaces, control groups, mounts and spans that were acknowledged and are not
 in the spool. Run:
-``python benchmarks/kills.py [ROUNDS] [SEED]``.
+``python benchmarks/kills.py [ROUNDS] [SEED] [--programs]``; with the last, services are programs of a team's own.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import tempfile
 import time
 import urllib.request
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,8 @@ services:
   back: {operations: {GET /: {steps: [{cache: get, key: "item:{int:10}"}, {wait_ms: 2}]}}}
 load: {rate_rps: 30, timeout_s: 3, mix: [{request: front GET /}]}
 """
-FAULTS: tuple[tuple[str, str, dict[str, Any]], ...] = (
+Planned = tuple[str, str, dict[str, Any]]
+FAULTS: tuple[Planned, ...] = (
     ("NetworkDelay", "back", {"delay_ms": 100}),
     ("NetworkLoss", "middle", {"loss_percent": 20}),
     ("NetworkPartition", "back", {}),
@@ -57,17 +59,43 @@ FAULTS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("JVMLatency", "back", {}),
     ("HTTPResponseAbort", "middle", {}),
 )
+PROGRAMS = """
+system: victim
+hosts: [host-a, host-b]
+services:
+  front:
+    program: {command: [python3, own_program.py], environment: {BACK_URL: "http://middle:8080"}, ports: {http: 8080},
+              ready: {http: GET /health}, calls: [middle]}
+  middle:
+    replicas: 2
+    program: {command: [python3, own_program.py], environment: {BACK_URL: "http://back:8080"}, ports: {http: 8080},
+              ready: {http: GET /health}, calls: [back], clock: faketime}
+  back:
+    program: {command: [python3, own_program.py], ports: {http: 8080}, ready: {tcp: 8080}, calls: []}
+load: {rate_rps: 20, timeout_s: 3, mix: [{request: front GET /items/1}]}
+"""
+PROGRAM = Path(__file__).parents[1] / "tests" / "testbed" / "substrates" / "local" / "own_program.py"
+"""Nothing but Python's library: it answers, and calls the next."""
+INSIDE = ("JVMLatency", "HTTPResponseAbort")
+"""Faults that only OpsAssay's own runtime carries out without a sidecar; programs have a wrong clock in their place."""
 FAULT_S = 6.0
 NAME = "victim"
+ENDING_S = 5.0
+"""A killed process takes a while to end on a busy machine."""
 
 
 def main() -> None:
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 200
-    chance = random.Random(int(sys.argv[2]) if len(sys.argv) > 2 else 0)
+    given = [int(word) for word in sys.argv[1:] if word.isdigit()]
+    rounds, chance = given[0] if given else 200, random.Random(given[1] if len(given) > 1 else 0)
+    programs = "--programs" in sys.argv
     folder = Path(tempfile.mkdtemp(prefix="kills-", dir="/tmp"))
     os.environ["OPSASSAY_STATE"] = str(folder / "state")
-    (folder / "app.yaml").write_text(APP)
-    levels = [name for name, level in probe().items() if level.available]
+    folder.chmod(0o755)  # programs of root run as another user
+    shutil.copy(PROGRAM, folder)
+    (folder / "app.yaml").write_text(PROGRAMS if programs else APP)
+    levels = [name for name, level in probe().items() if level.available and not (programs and name == "plain")]
+    clock: Planned = ("TimeSkew", "middle", {})
+    faults = [*(one for one in FAULTS if one[0] not in INSIDE), clock] if programs else FAULTS
     victims: Counter[str] = Counter()
     acknowledged, findings = 0, []
     before = belongings()
@@ -75,7 +103,7 @@ def main() -> None:
         for number in range(rounds):
             level = levels[number % len(levels)]
             with warm_process() if number // len(levels) % 2 else nullcontext():
-                victim, spans, problems = one_round(folder, level, chance)
+                victim, spans, problems = one_round(folder, level, faults, chance)
             victims[victim] += 1
             acknowledged += spans
             problems += [f"left behind: {thing}" for thing in sorted(belongings() - before)]
@@ -94,7 +122,7 @@ def main() -> None:
     sys.exit(bool(findings))
 
 
-def one_round(folder: Path, level: Any, chance: random.Random) -> tuple[str, int, list[str]]:
+def one_round(folder: Path, level: Any, faults: Sequence[Planned], chance: random.Random) -> tuple[str, int, list[str]]:
     """Return who was killed, how many spans had been acknowledged, and what was wrong afterwards."""
     running = LocalSubstrate().deploy(load_system(str(folder / "app.yaml")), NAME, isolation=level)
     spool, acks = folder / "spool", folder / "acks"
@@ -102,7 +130,7 @@ def one_round(folder: Path, level: Any, chance: random.Random) -> tuple[str, int
     witness = subprocess.Popen(
         [sys.executable, __file__, "--witness", json.dumps(running.status().payload()), str(acks)]
     )
-    injector = inject(folder, chance)
+    injector = inject(folder, faults, chance)
     try:
         time.sleep(chance.uniform(0.5, 3.5))
         spaces = namespaces(running)
@@ -122,9 +150,9 @@ def one_round(folder: Path, level: Any, chance: random.Random) -> tuple[str, int
     return victim, total, problems + ([f"{lost} of {total} acknowledged spans are lost"] if lost else [])
 
 
-def inject(folder: Path, chance: random.Random) -> subprocess.Popen[bytes]:
-    """Start `opsassay system inject` with a fault of a random type."""
-    fault, service, parameters = chance.choice(FAULTS)
+def inject(folder: Path, faults: Sequence[Planned], chance: random.Random) -> subprocess.Popen[bytes]:
+    """Start `opsassay system inject` with one of *faults*."""
+    fault, service, parameters = chance.choice(faults)
     plan = folder / "fault.yaml"
     plan.write_text(
         json.dumps({"fault": fault, "target": {"service": service}, "parameters": parameters, "duration_s": FAULT_S})
@@ -202,14 +230,19 @@ def namespaces(running: LocalSystem) -> set[str]:
 
 
 def inhabited(spaces: set[str]) -> list[str]:
-    """Return those of the network namespaces *spaces* in which there is still a process."""
-    found = set()
-    for process in psutil.process_iter():
-        try:
-            found.add(str(Path(f"/proc/{process.pid}/ns/net").readlink()))
-        except OSError:
-            continue
-    return [f"left behind: namespace {space}" for space in sorted(spaces & found)]
+    """Return those of the network namespaces *spaces* in which there is a process, after ENDING_S at most."""
+    deadline = time.monotonic() + ENDING_S
+    while True:
+        found = {}
+        for process in psutil.process_iter():
+            try:
+                found[str(Path(f"/proc/{process.pid}/ns/net").readlink())] = " ".join(process.cmdline())[:80]
+            except (psutil.Error, OSError):
+                continue
+        left = [f"left behind: namespace {space} with {found[space]}" for space in sorted(spaces & found.keys())]
+        if not left or time.monotonic() > deadline:
+            return left
+        time.sleep(0.2)
 
 
 def belongings() -> set[str]:
@@ -223,7 +256,8 @@ def belongings() -> set[str]:
         except (psutil.Error, OSError):
             continue
     root = Path("/sys/fs/cgroup")
-    return found | {f"control group {path}" for path in root.glob("*/**/opsassay-victim*")}
+    groups = (folder for folder, *_ in os.walk(root) if Path(folder).name.startswith(f"opsassay-{NAME}"))
+    return found | {f"control group {path}" for path in groups}
 
 
 def witness(status: dict[str, Any], acks: Path) -> None:
