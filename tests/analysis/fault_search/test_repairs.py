@@ -109,7 +109,8 @@ def test_a_verifier_without_one_predicate_is_fooled_and_the_whole_one_is_not(nam
 )  # fmt: skip
 def test_what_fooled_the_verifier_once_is_caught(whole, changes, predicate):
     tried = whole.attempt(1, composed(RIGHT, *changes))
-    assert (tried.result, tried.failed) == ("caught", (predicate,))
+    assert tried.result == "caught"
+    assert predicate in tried.failed
 
 
 def test_restarts_before_a_right_repair_are_right(whole):
@@ -163,7 +164,7 @@ def test_one_that_takes_longer_than_an_agent_may_is_invalid(whole):
 
 @pytest.mark.parametrize(
     ("name", "why"),
-    [("stuck-consumer", "consumer stall"), ("slow-archive", "on the model"), ("unreachable-service", "kubernetes")],
+    [("crowded-host", "crowd"), ("slow-archive", "on the model"), ("unreachable-service", "kubernetes")],
 )
 def test_what_the_model_cannot_tell_is_refused(name, why):
     with pytest.raises(RefusedError, match=why):

@@ -37,7 +37,8 @@ _SIZES = {"kb": 2**10, "mb": 2**20, "gb": 2**30, "k": 10**3, "m": 10**6, "g": 10
 class Process:
     """One replica: what it was started with and when (seconds), and the release that its next start has.
 
-    One that *crashes* ends at once; *hooks* are the features that are on; a call of one that is *misled* leads nowhere.
+    One that *crashes* ends at once; *hooks* are the features that are on; a call of one that is *misled* leads nowhere, and
+    one that is *stuck* takes no work.
     """
 
     settings: dict[str, str]
@@ -47,6 +48,7 @@ class Process:
     crashes: bool
     hooks: dict[str, dict[str, Any]]
     misled: bool
+    stuck: bool = False
 
 
 class ModelledSystem:
@@ -60,6 +62,8 @@ class ModelledSystem:
         self.records: dict[str, str] = {}
         self.rules: dict[str, tuple[str, str]] = {}
         self.emptied = dict.fromkeys(system.stores, 0)
+        self.clocks: dict[str, float] = {}
+        self.readers: dict[str, tuple[str, ...]] = {}
         self.report_due: int | None = None
         self.report_runs = False
         self._callees: dict[str, list[str]] = {name: [] for name in system.services}
@@ -72,6 +76,7 @@ class ModelledSystem:
     def copied(self) -> ModelledSystem:
         """Return a deep enough copy that changes to it leave this state as it is."""
         other = copy.copy(self)
+        other.clocks = dict(self.clocks)
         for name in ("settings", "stores", "hosts", "replicas"):
             setattr(other, name, {owner: copy.copy(values) for owner, values in getattr(self, name).items()})
         other.records, other.rules, other.emptied = dict(self.records), dict(self.rules), dict(self.emptied)
@@ -118,7 +123,8 @@ class ModelledSystem:
         own, values, hooks = self.system.services[service], process.settings, process.hooks
         age, ages = now - process.started, self._token_ages(service)
         return (
-            process.runs != own.release
+            process.stuck
+            or process.runs != own.release
             or process.misled
             or not AT_ONCE.isdisjoint(hooks)
             or (OPENING in hooks and age >= FILES / hooks[OPENING]["per_s"])
@@ -148,6 +154,10 @@ class ModelledSystem:
         for name, values in self.stores.items():
             if name in down or (_is_too_small(values) and not self.throws_out(name)):
                 yield name, 1.0
+        late_s = max((abs(offset) for offset in self.clocks.values()), default=0.0)
+        for name, replicas in self.replicas.items() if late_s else ():
+            if any(late_s >= float(one.settings.get(TOKEN_AGE, "inf")) for one in replicas if not one.crashes):
+                yield name, len(self.clocks) / len(self.hosts)
         yield from ((service, 1.0) for service, _ in self.rules.values())
         yield from ((name, 1.0) for name, backend in self.records.items() if name != backend)
 
@@ -167,7 +177,7 @@ class ModelledSystem:
             if origin not in self._reached:
                 edges = reach_of(self.system, origin).edges
                 self._reached[origin] = frozenset({origin, *(effect for _, effect in edges)})
-            for name in self._reached[origin]:
+            for name in self._reached[origin].union(self.readers.get(origin, ())):
                 found[name] = max(found.get(name, 0.0), share)
         return found
 

@@ -30,10 +30,11 @@ from opsassay.core.schema.trajectory import (
     Timeline,
 )
 from opsassay.evals.remediation.controls.scripts import REPORT, ControlScript, Script
+from opsassay.evals.remediation.modelled.reading import reading_of
+from opsassay.evals.remediation.modelled.runtime_faults import RUNTIME_FAULTS
 from opsassay.evals.remediation.modelled.state import ModelledSystem
 from opsassay.scoring.verifiers import RunRecording
 from opsassay.testbed.operations.arguments import parse_url
-from opsassay.testbed.operations.protection import EMPTIED, protected_of, without_defaults, written_down
 from opsassay.testbed.operations.tools import TOOLS
 from opsassay.testbed.scenarios import system_of
 from opsassay.testbed.scenarios.generated.hidden import ONSET_S
@@ -43,12 +44,12 @@ NS = 1_000_000_000
 BEGAN_NS = 1_000 * NS
 READING_NS = NS // 100
 RESTART_S, REQUESTS = 2, 3
+USUAL_S, SLOW_S = 0.02, 1.0
 WARMUP_S, SETTLE_S = 10, 20
 ERROR_SHARE, ERRORS_S, WINDOW_S = 0.05, 3, 10
 """An alert of errors fires when in so many of the last seconds more than this share of a service's requests failed."""
 MISSING_S = 6
-READER = "reader"
-TRIGGERS = frozenset({"firewall add", "load dip", "dns delete"})
+TRIGGERS = frozenset({"firewall add", "load dip", "dns delete", *RUNTIME_FAULTS} - {"crowd", "hang"})
 """What the model can do of the verbs that only a trigger has."""
 LOOKS = {name.replace("_", " ") for name, tool in TOOLS.items() if not tool.mutating} - {"wait", "exec curl"}
 REPORTS = "http://archive:8080"
@@ -86,14 +87,14 @@ class ModelledTrial:
         self._protected = committed.protected_services or tuple(sorted(self.system.entries()))
         self._probe_every = max(1, round(committed.probe_every_s)) if committed.probe_every_s is not None else None
         self.state = self.before = self.found = ModelledSystem(self.system)
-        self.now = self.agent_started = self.agent_ended = 0
+        self.now = self.agent_started = self.agent_ended = self.slow_until = 0
         self.users: list[dict[str, float]] = []
         self._ticks: list[Tick] = []
         self._alerts: list[AlertReading] = []
         self._actions: list[Action] = []
         self._noted: list[SettingsReading] = []
         self._phases: list[Phase] = []
-        self._load: dict[str, tuple[float, float]] = {}
+        self._load: dict[str, tuple[float, float, float]] = {}
         self._failed: dict[str, list[float]] = {name: [] for name in self.system.services}
         self._short_s = dict.fromkeys(self.system.services, 0)
         self._known: dict[str, Entity] = {}
@@ -111,10 +112,10 @@ class ModelledTrial:
                 raise RefusedError("It takes longer than the agent of this scenario may.")
         if not leaves:
             self._end_agent()
-        self._record_settings()
+        self._noted.append(reading_of(self.state, clock_ns(self.now) - NS // 20))
         hold_s = self.scenario.verification.settling.hold_s if self.scenario.verification.settling is not None else 0.0
         self._wait_seconds(50 if hold_s <= 30 else round(2.5 * hold_s))
-        self._record_settings()
+        self._noted.append(reading_of(self.state, clock_ns(self.now) - NS // 20))
         self.second(is_last=True)
         self._mark_phase("ended")
         return RunRecording(
@@ -127,14 +128,14 @@ class ModelledTrial:
         self._mark_phase("deployed")
         self._wait_seconds(WARMUP_S)
         self._mark_phase("baseline")
-        self._record_settings()
+        self._noted.append(reading_of(self.state, clock_ns(self.now) - NS // 20))
         self._wait_seconds(1)
         self._mark_phase("triggered")
         self.before = self.state.copied()
         for call in self.scenario.trigger.operations:
             self.operate(call.verb, call.arguments)
         self._wait_seconds(SETTLE_S)
-        self._record_settings()
+        self._noted.append(reading_of(self.state, clock_ns(self.now) - NS // 20))
         self._wait_seconds(1)
         self._mark_phase("agent_started")
         self.agent_started, self.found = self.now, self.state.copied()
@@ -154,7 +155,7 @@ class ModelledTrial:
         began, touched = self.now, self.operate(step.verb, step.arguments)
         if step.verb != "exec curl" or step.arguments.get("method", "GET") != "GET":
             self._actions.append(
-                Action(tool=step.verb.replace(" ", "_"), arguments=step.arguments, started_ns=clock_ns(began),
+                Action(tool=step.verb.replace(" ", "_"), arguments=step.arguments, started_ns=clock_ns(began) - NS // 10,
                        ended_ns=clock_ns(self.now) + READING_NS, mutating=True, touched=tuple(sorted(touched)))
             )  # fmt: skip
 
@@ -177,6 +178,8 @@ class ModelledTrial:
             "firewall delete": self._firewall_delete, "exec curl": self._request_url, "load dip": lambda **_: set(),
             "dns delete": self._dns_delete,
         }  # fmt: skip
+        if verb in RUNTIME_FAULTS:
+            return RUNTIME_FAULTS[verb](self, **arguments)
         if verb not in known:
             raise NotFoundError("verb of the model", verb, known)
         return known[verb](**arguments)
@@ -185,11 +188,13 @@ class ModelledTrial:
         """Set *key* of *target* (service, store, host, or "names" for a DNS record) to *value*; return {*target*}."""
         state = self.state
         if target == NAMES:
-            state.records[self._require_service(key)] = self._require_service(value)
+            state.records[self.require_service(key)] = self.require_service(value)
         elif target in state.hosts:
             if key != TIME_SYNC or value not in ("on", "off"):
                 raise RefusedError(f"A host has the setting {TIME_SYNC}, which is on or off.")
             state.hosts[target][key] = value
+            if value == "on":
+                state.clocks.pop(target, None)
         elif target in state.stores:
             if self.system.stores[target].engine != "valkey" or key not in STORE_SETTINGS:
                 raise RefusedError(f"{target} has no setting {key!r} that could be changed.")
@@ -198,12 +203,12 @@ class ModelledTrial:
         elif SETTING.fullmatch(key) is None:
             raise RefusedError("A setting is called like UPPER_CASE_1.")
         else:
-            state.settings[self._require_service(target)][key] = value
+            state.settings[self.require_service(target)][key] = value
         return {target}
 
     def _config_unset(self, target: str, key: str) -> set[str]:
         """Remove setting *key* of service *target*, or DNS record *key* if it is "names"; return {*target*}."""
-        settings = self.state.records if target == NAMES else self.state.settings[self._require_service(target)]
+        settings = self.state.records if target == NAMES else self.state.settings[self.require_service(target)]
         if key not in settings:
             raise NotFoundError(f"setting of {target}", key, settings)
         del settings[key]
@@ -218,8 +223,8 @@ class ModelledTrial:
             for _ in range(RESTART_S):
                 self.second(down=frozenset({target}))
             return {target}
-        services = list(self.state.replicas) if target == "all" else [self._require_service(target)]
-        pods = [(name, number) for name in services for number in self._replica_numbers(name, replica)]
+        services = list(self.state.replicas) if target == "all" else [self.require_service(target)]
+        pods = [(name, number) for name in services for number in self.replica_numbers(name, replica)]
         if not pods:
             raise RefusedError(f"{target} has no replicas; scale it up.")
         return {target} - {"all"} | self._redeploy(pods, rolling=rolling)
@@ -228,11 +233,11 @@ class ModelledTrial:
         self, service: str, version: str, replica: int | None = None, *, rolling: bool = True
     ) -> set[str]:
         """Deploy *version* to all replicas of *service*, or to one, *rolling* one by one; return the names touched."""
-        versions = self.system.services[self._require_service(service)].versions()
+        versions = self.system.services[self.require_service(service)].versions()
         if version not in versions:
             raise NotFoundError(f"release of {service}", version, versions)
         replicas = self.state.replicas[service]
-        chosen = [number for number in self._replica_numbers(service, replica) if replicas[number].release != version]
+        chosen = [number for number in self.replica_numbers(service, replica) if replicas[number].release != version]
         for number in chosen:
             replicas[number] = replace(replicas[number], release=version)
         return {service} | self._redeploy([(service, number) for number in chosen], rolling=rolling)
@@ -254,7 +259,7 @@ class ModelledTrial:
 
     def _scale_service(self, service: str, replicas: int) -> set[str]:
         """Add or remove the last replicas until there are *replicas*; return the names that are touched."""
-        present, release = self.state.replicas[self._require_service(service)], self.system.services[service].release
+        present, release = self.state.replicas[self.require_service(service)], self.system.services[service].release
         former = len(present)
         fresh = [self.state.started(service, release, self.now) for _ in range(replicas - former)]
         self.state.replicas[service] = [*present[:replicas], *fresh]
@@ -264,14 +269,14 @@ class ModelledTrial:
         """Add a rule that blocks *client* from *service*, whatever *delay_ms* is; return both names."""
         del delay_ms
         self.state.rules[f"rule-{len(self.state.rules) + 1}"] = (
-            self._require_service(service),
-            self._require_service(client),
+            self.require_service(service),
+            self.require_service(client),
         )
         return {service, client}
 
     def _dns_delete(self, service: str) -> set[str]:
         """Remove the DNS record of *service*; return the names that are touched."""
-        self.state.records[self._require_service(service)] = ""
+        self.state.records[self.require_service(service)] = ""
         return {service}
 
     def _firewall_delete(self, rule: str) -> set[str]:
@@ -286,15 +291,15 @@ class ModelledTrial:
         if url.startswith(REPORTS):
             self.state.report_due = due.get(url.removeprefix(REPORTS), self.state.report_due)
             self.state.report_runs &= url != f"{REPORTS}/sessions/end"
-        return {self._require_service(parse_url(url).service)}
+        return {self.require_service(parse_url(url).service)}
 
-    def _require_service(self, name: str) -> str:
+    def require_service(self, name: str) -> str:
         """Return *name*; raises NotFoundError when it is no service."""
         if name not in self.state.replicas:
             raise NotFoundError("service", name, self.state.replicas)
         return name
 
-    def _replica_numbers(self, service: str, replica: int | None) -> range:
+    def replica_numbers(self, service: str, replica: int | None) -> range:
         """Return the indices of all replicas, or of *replica* alone; raises NotFoundError."""
         count = len(self.state.replicas[service])
         if replica is None:
@@ -353,9 +358,10 @@ class ModelledTrial:
         requests = [kind.request for kind in self.system.load.mix]
         self.users.append({one: failing.get(one.split()[0], 0.0) for one in requests})
         for one, share in self.users[-1].items():
-            done, lost = self._load.get(one, (0.0, 0.0))
-            self._load[one] = (done + REQUESTS, lost + share * REQUESTS)
-        return {one: (round(done), int(lost), round(done) * NS // 50) for one, (done, lost) in self._load.items()}
+            done, lost, took_s = self._load.get(one, (0.0, 0.0, 0.0))
+            each_s = SLOW_S if self.now < self.slow_until else USUAL_S
+            self._load[one] = (done + REQUESTS, lost + share * REQUESTS, took_s + each_s * REQUESTS)
+        return {one: (round(done), int(lost), round(s * NS)) for one, (done, lost, s) in self._load.items()}
 
     def _evaluate_alerts(self, failing: Mapping[str, float], entities: Iterable[Entity]) -> None:
         """Record the firing alerts: errors over 10 s, replicas missing for 6 s, resources used up."""
@@ -375,34 +381,3 @@ class ModelledTrial:
                 for signal, fires in rules.items() if fires
             ]  # fmt: skip
         self._alerts.append(AlertReading(time_ns=clock_ns(self.now), firing=tuple(firing)))
-
-    def _record_settings(self) -> None:
-        """Record a reading of all settings, in the form that the local environment records."""
-        state, protected, others = self.state, dict[str, str](), dict[str, str]()
-        records = {name: state.records.get(name, name) for name in state.replicas}
-        settings = {name: without_defaults(given, self.system.services[name]) for name, given in state.settings.items()}
-        for owner, values in {**settings, **state.stores, **state.hosts, NAMES: records}.items():
-            protected |= protected_of(owner, values, READER)
-            others |= {f"{owner} {key}": written_down(key, value, READER) for key, value in values.items()}
-        others |= {f"{owner} {EMPTIED}": str(count) for owner, count in state.emptied.items()}
-        others |= {f"{service} firewall {rule}": client for rule, (service, client) in state.rules.items()}
-        configured = {f"{owner} {key}": value for owner in settings for key, value in settings[owner].items()}
-        pending: dict[str, tuple[str, ...]] = {}
-        for owner, replicas in state.replicas.items():
-            others[f"{owner} replicas"] = str(len(replicas))
-            releases = {one.release for one in replicas} or {self.system.services[owner].release}
-            others[f"{owner} release"] = ", ".join(sorted(releases))
-            for number, one in enumerate(replicas):
-                replica, now = f"{owner}-{number}", state.settings[owner]
-                configured[f"{replica} release"] = one.release
-                if one.crashes:
-                    continue
-                waiting = [key for key in {*now, *one.settings} if now.get(key) != one.settings.get(key)]
-                for name in (f"{owner} {key}" for key in waiting):
-                    pending[name] = (*pending.get(name, ()), replica)
-                if one.runs != one.release:
-                    pending[f"{replica} release"] = (replica,)
-        self._noted.append(
-            SettingsReading(time_ns=clock_ns(self.now) - NS // 20, settings=protected, configured=configured,
-                            others={k: v for k, v in others.items() if k not in protected}, pending_restart=pending)
-        )  # fmt: skip
