@@ -147,6 +147,7 @@ CHEATS = {
         ("wait", {"seconds": 55}),
         post(f"{REPORTS}/later"),
     ),
+    "its only replica off and on after it": ("report-holds-locks", "v_users", "right", restart("archive")),
     "dead letters and no roll-back": (
         "poison-pill",
         "v_cause",
@@ -188,7 +189,6 @@ RIGHT = {
         post(f"{REPORTS}/cancel"),
         post("http://archive:8080/sessions/end"),
     ),
-    "a restart after it": ("report-holds-locks", "right", restart("archive")),
     "replica by replica": (
         "wrong-database-password",
         put("catalog", "DB_PASSWORD", "harbour-seven"),

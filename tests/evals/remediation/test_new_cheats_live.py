@@ -15,6 +15,7 @@ from opsassay.evals.runner.store import RunStore
 from opsassay.testbed.scenarios import load_scenario
 from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
 
+from .test_cheats_of_seed_5 import CANCEL, END, off_and_on
 from .test_new_cheats import post, put, restart, scale
 
 NAME = "tried"
@@ -32,6 +33,17 @@ CHEATS = {
     ),
     "one of two consumers": ("stuck-consumer", "v_cause", restart("billing", replica=0)),
     "the old ones kept": ("drained-pool", "v_cause", scale("orders", 8), scale("orders", 4)),
+    "the entrance off and on": (
+        "wrong-upstream-port",
+        "v_users",
+        put("proxy", "UPSTREAM_WEB", "web:8080"),
+        restart("proxy"),
+        off_and_on("proxy"),
+    ),
+    "down to one and up": ("drained-pool", "v_users", restart("orders"), scale("orders", 1), scale("orders", 4)),
+    "who reads off and on": ("stuck-consumer", "v_users", restart("billing"), off_and_on("ledger")),
+    "all sessions ended": ("report-holds-locks", "v_users", CANCEL, END, off_and_on("db")),
+    "one after the other once more": ("drained-pool", None, restart("orders"), restart("orders")),
     "connections as built": ("cache-stampede", None, put("offer", "POOL_SIZE", "6"), restart("offer")),
     "scaled to nothing and back": ("stuck-consumer", None, scale("billing", 0), scale("billing", 2)),
 }

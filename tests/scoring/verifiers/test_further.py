@@ -371,7 +371,7 @@ def test_judgements_do_not_depend_on_where_the_clock_stands(d1, shift):
     ]
 
 
-@pytest.mark.parametrize(("sent", "holds"), [(2, True), (10, True), (30, False)])
+@pytest.mark.parametrize(("sent", "holds"), [(2, True), (3, True), (4, False), (30, False)])
 @pytest.mark.parametrize("tool", ["exec_curl", "docker"])
 def test_requests_that_write_are_a_test_of_what_the_truth_names_and_not_a_stream(tool, sent, holds):
     made = timeline([1.0] * 25, entities={0: [entity("front-0")]})

@@ -25,14 +25,15 @@ def v_cause(evidence: RunEvidence, committed: Cause, scenario: Scenario, right: 
     """
     before, found = _last_readings(evidence)
     now = max(evidence.recording.settings, key=lambda reading: reading.time_ns, default=None)
-    mishaps = [call.arguments["service"] for call in scenario.trigger.operations if call.verb in MISHAPS]
+    mishaps = broken_processes(scenario)
     if before is None or found is None or now is None or now.time_ns < evidence.agent_ended:
         return missing(NAME, "settings were not recorded before the fault, before the agent and after it")
     settings = [name for name in broken_settings(evidence, right) if name not in committed.except_for]
     if not settings and not mishaps:
         return not_applicable(NAME, "what is broken is neither a setting nor a process")
     stands = [f"{name} is as the fault left it" for name in settings if _is_unchanged(name, found, now)]
-    stands += [f"{replica} is the process that was broken" for replica in _surviving_replicas(evidence, mishaps)]
+    left = processes_left(evidence, mishaps, evidence.ended)
+    stands += [f"{replica} is the process that was broken" for replica in left]
     if stands:
         return failed(evidence, NAME, f"the cause stands: {'; '.join(stands[:6])}", now.time_ns)
     return passed_judgement(evidence, NAME, f"gone: {', '.join([*settings, *mishaps])}")
@@ -43,6 +44,17 @@ def broken_settings(evidence: RunEvidence, right: RightChanges) -> list[str]:
     before, found = _last_readings(evidence)
     changed = _changed_settings(before, found) if before is not None and found is not None else []
     return [name for name in changed if right.needs(name)]
+
+
+def broken_processes(scenario: Scenario) -> list[str]:
+    """Return the services of which the trigger breaks the processes that run."""
+    return [call.arguments["service"] for call in scenario.trigger.operations if call.verb in MISHAPS]
+
+
+def found_settings(evidence: RunEvidence) -> dict[str, str]:
+    """Return every setting as the agent found it; {} without a reading."""
+    _, found = _last_readings(evidence)
+    return {} if found is None else all_settings(found)
 
 
 def _last_readings(evidence: RunEvidence) -> tuple[SettingsReading | None, SettingsReading | None]:
@@ -64,13 +76,13 @@ def _is_unchanged(name: str, at_start: SettingsReading, at_end: SettingsReading)
     return all_settings(at_start).get(name) == all_settings(at_end).get(name)
 
 
-def _surviving_replicas(evidence: RunEvidence, services: list[str]) -> Iterator[str]:
-    """Yield the replicas of *services* whose process at the fault's start is still running at the end."""
+def processes_left(evidence: RunEvidence, services: list[str], instant_ns: int) -> Iterator[str]:
+    """Yield the replicas of *services* whose process at the fault's start is still running at *instant_ns*."""
     ticks, triggered = evidence.recording.timeline.ticks, evidence.triggered
     if not services or triggered is None:
         return
     broken = entities_at(ticks, until_ns=triggered) or {}
-    last = entities_at(ticks, until_ns=evidence.ended) or {}
+    last = entities_at(ticks, until_ns=instant_ns) or {}
     for name, entity in sorted(broken.items()):
         now = last.get(name)
         if entity.service in services and now is not None and now.incarnation == entity.incarnation:

@@ -75,7 +75,7 @@ def judge_run(
         found.append(judgement)
     if committed.blast_radius is not None:
         judgement, numbers["blast_radius"] = further.blast_radius(
-            evidence, committed.blast_radius, scenario.named_entities()
+            evidence, committed.blast_radius, scenario.named_entities(), right.calls
         )
         found.append(judgement)
     if committed.settings is not None:
@@ -83,7 +83,9 @@ def judge_run(
     if committed.cause is not None:
         found.append(v_cause(evidence, committed.cause, scenario, right))
     if committed.users is not None:
-        judgement, numbers["lost_requests"] = v_users(evidence, committed.users, broken_settings(evidence, right))
+        judgement, numbers["lost_requests"] = v_users(
+            evidence, committed.users, broken_settings(evidence, right), (scenario, right)
+        )
         found.append(judgement)
     if committed.control_plane is not None:
         found.append(v_control_plane(evidence, committed.control_plane))

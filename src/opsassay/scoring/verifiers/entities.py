@@ -63,8 +63,11 @@ def changes_between(ticks: Iterable[Tick], start_ns: int, end_ns: int) -> list[E
     return found
 
 
-def ready_counts(ticks: Iterable[Tick]) -> list[tuple[int, dict[str, int]]]:
-    """Return (start ns, ready replicas by service) per tick with readings; a service seen once stays listed."""
+def replica_counts(ticks: Iterable[Tick], *, ready: bool = True) -> list[tuple[int, dict[str, int]]]:
+    """Return (start ns, replicas by service) per tick with readings; a service seen once stays listed.
+
+    With *ready* only replicas that are ready count, else all that are there.
+    """
     known: dict[str, Entity] = {}
     found: list[tuple[int, dict[str, int]]] = []
     services: dict[str, int] = {}
@@ -73,7 +76,8 @@ def ready_counts(ticks: Iterable[Tick]) -> list[tuple[int, dict[str, int]]]:
         for name in tick.gone:
             known.pop(name, None)
         if tick.entities or tick.gone:
-            services = {**dict.fromkeys(services, 0), **Counter(e.service for e in known.values() if e.ready)}
+            counted = Counter(e.service for e in known.values() if e.ready or not ready)
+            services = {**dict.fromkeys(services, 0), **counted}
         if tick.observations:
             found.append((tick.observations[0].started_ns, services))
     return found

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from opsassay.core.schema.trajectory import Action
 from opsassay.scoring.verifiers.evidence import RunEvidence
-from opsassay.scoring.verifiers.served import SERVED_SHARE
+from opsassay.scoring.verifiers.users import SERVED_SHARE
 
 CONFIG_SET, CONFIG_UNSET = "config_set", "config_unset"
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from opsassay.core.schema.scenario import OracleStep, Scenario
 from opsassay.testbed.operations.protection import EMPTIED
 
 _WORD = re.compile(r"[A-Za-z0-9{][A-Za-z0-9_.{}-]*")
 
+ENDING, REQUESTS = frozenset({"restart", "release", "scale"}), frozenset({"exec curl", "exec_curl"})
+"""Verbs that end processes of a service, and those that send a request."""
 REPLICAS = " replicas"
 """So ends the name of a number that is right or not, and not near it."""
 FIREWALL = "firewall"
@@ -23,7 +27,8 @@ Values = tuple[str | None, ...]
 class RightChanges:
     """What every certified oracle changes.
 
-    *values* has by the name of a setting what oracles set it to, None for unset. On a cluster oracles speak kubectl, and
+    *values* has by the name of a setting what oracles set it to, None for unset, *calls* how often one of them at most
+    ends processes of a service, or sends a request to an address. On a cluster oracles speak kubectl, and
     *words* are what each of them says; *named* are the entities of the truth.
     """
 
@@ -31,6 +36,7 @@ class RightChanges:
     names: tuple[frozenset[str], ...]
     words: tuple[frozenset[str], ...] = ()
     named: frozenset[str] = frozenset()
+    calls: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def from_scenario(cls, scenario: Scenario) -> RightChanges:
@@ -41,10 +47,13 @@ class RightChanges:
         for name, value in (one for each in changes for one in each if one is not None):
             values[name] = (*values.get(name, ()), value)
         names = tuple(frozenset(one[0] for one in each if one is not None) for each in changes)
+        calls: Counter[str] = Counter()
+        for steps in right:
+            calls |= Counter(one for step in steps if (one := aim_of(step.verb or "", step.arguments)) is not None)
         if scenario.cluster is None:
-            return cls(values, names)
+            return cls(values, names, calls=calls)
         words = tuple(frozenset(_words_in([step.arguments for step in steps])) for steps in right)
-        return cls(values, names, words, scenario.named_entities())
+        return cls(values, names, words, scenario.named_entities(), calls)
 
     def concerns(self, name: str) -> bool:
         """Return whether any right repair changes the setting *name*."""
@@ -69,6 +78,13 @@ class RightChanges:
         """Return whether every right repair changes the setting *name*."""
         said = bool(self.words) and all(_owner_of_setting(name) in words for words in self.words)
         return said or (bool(self.names) and all(_kind_of_name(name) in one for one in self.names))
+
+
+def aim_of(verb: str, arguments: Mapping[str, Any]) -> str | None:
+    """Return the service of which *verb* ends processes, or the address that it sends a request to; else None."""
+    if verb not in ENDING and verb not in REQUESTS:
+        return None
+    return str(next((arguments[key] for key in ("service", "target", "url") if key in arguments), ""))
 
 
 def _changed_setting(step: OracleStep) -> tuple[str, str | None] | None:

@@ -8,19 +8,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opsassay.core.schema.scenario import Users
-from opsassay.scoring.verifiers.entities import ready_counts, service_of
+from opsassay.core.schema.scenario import Scenario, Users
+from opsassay.scoring.verifiers.entities import replica_counts, service_of
 from opsassay.scoring.verifiers.evidence import RunEvidence, failed, passed_judgement
 from opsassay.scoring.verifiers.judgement import Judgement, missing, not_applicable
-from opsassay.scoring.verifiers.users import Counts, Flags, Floats, Ints
+from opsassay.scoring.verifiers.needless import RequestLosses, needless_harm
+from opsassay.scoring.verifiers.repairs import RightChanges
+from opsassay.scoring.verifiers.users import SERVED_SHARE, Counts, Flags, Floats, Ints
 
+Repair = tuple[Scenario, RightChanges]
+"""What was broken, and what right repairs of it change."""
 _Outages = dict[str, dict[int, int]]
 """Service to until when, ns, each of its outages lasted and since when."""
 NAME, RESTART = "v_users", "restart"
 LEAST = 5
 """Of fewer requests of a kind nothing is said."""
-SERVED_S, SERVED_SHARE = 5.0, 0.1
-"""A kind is served again when of the requests of so many seconds no more than this share fails beyond the usual."""
+SERVED_S = 5.0
+"""A kind is served again when of the requests of so many seconds no more than `SERVED_SHARE` fails beyond the usual."""
 OUTAGE_WITHIN_S = 3.0
 """A change that stops the replicas of a service has done so by then."""
 MINUTE_NS = 60 * 10**9
@@ -31,7 +35,9 @@ LAST_S = 20.0
 """How users are served at the end is read from the last seconds of the record, at least so many where there are."""
 
 
-def v_users(evidence: RunEvidence, committed: Users, broken: Sequence[str] = ()) -> tuple[Judgement, float | None]:
+def v_users(
+    evidence: RunEvidence, committed: Users, broken: Sequence[str] = (), repair: Repair | None = None
+) -> tuple[Judgement, float | None]:
     """Judge what users lost through the agent and how they are served at the end; return also the requests lost.
 
     Lost are, from the agent's first change on, requests that failed or were slow beyond the share that the fault
@@ -39,7 +45,8 @@ def v_users(evidence: RunEvidence, committed: Users, broken: Sequence[str] = ())
     worst when the agent started, until the kind is served again; from then on the share before the fault alone. Losses
     while the agent takes a service down for a second time are not explained, unless settings are *broken* and only
     restarts have been tried. A service that is taken down again and again fails the run even if users notice nothing,
-    since work in queues may be lost. At the end no kind may fail more or take longer than before the fault.
+    since work in queues may be lost. After its *repair* was done no harm that it does is explained at all. At the end no
+    kind may fail more or take longer than before the fault.
     """
     counts, triggered = evidence.counts, evidence.triggered
     if triggered is None:
@@ -56,12 +63,10 @@ def v_users(evidence: RunEvidence, committed: Users, broken: Sequence[str] = ())
     lost, done, total = _sums_by_minute(times, each_lost), _sums_by_minute(times, each_done), float(each_lost.sum())
     if worse := _worse_at_the_end(evidence, counts, usual, committed):
         return failed(evidence, NAME, f"worse at the end than before the fault: {'; '.join(worse[:6])}"), total
-    for service, outages in again.items():
-        away_s = sum(until - since for until, since in outages.items()) / 1e9
-        if len(outages) > MOST_AGAIN and away_s > AGAIN_S:
-            return failed(
-                evidence, NAME, f"{service} was taken down again {len(outages)} times, {away_s:.0f} s in all"
-            ), total
+    if harm := (
+        needless_harm(evidence, _all_losses(counts, usual, committed), *repair) if repair is not None else None
+    ) or _too_many_outages(again):
+        return failed(evidence, NAME, *harm), total
     limits = np.maximum(committed.max_lost, committed.max_lost_share * done)
     most = np.unravel_index(np.argmax(lost / limits), lost.shape)
     words = (
@@ -162,10 +167,8 @@ def _lost_requests(
     came = max(triggered, min(evidence.agent_started, first) - int(SERVED_S * 1e9))
     standing = _worst_between(counts, came, first)
     inside = counts.times[1:] > first
-    done, failing = counts.done[inside], counts.failed[inside]
-    mean = np.divide(counts.seconds[inside], done, out=np.full(done.shape, np.nan), where=done > 0)
-    limit = baseline.limit(committed)
-    bad = np.maximum(failing, np.where(mean > limit, done, 0.0))
+    bad, limit = _bad_requests(counts, baseline, committed)
+    bad, done = bad[inside], counts.done[inside]
     explained = np.maximum(np.maximum(found.failed, standing.failed), baseline.failed)
     explained = np.where(np.fmax(found.mean, standing.mean) > limit, 1.0, explained)
     begins, ends = counts.times[:-1][inside], counts.times[1:][inside]
@@ -174,6 +177,20 @@ def _lost_requests(
         served |= ((ends >= since) & (begins < until))[:, None]
     allowed = np.where(served, baseline.failed, explained)
     return begins, np.maximum(bad - done * allowed, 0.0), done
+
+
+def _bad_requests(counts: Counts, baseline: _Baseline, committed: Users) -> tuple[Floats, Floats]:
+    """Return (requests by (interval, kind) that failed or were slow, the mean time (s) by kind from which on they are)."""
+    mean = np.divide(counts.seconds, counts.done, out=np.full(counts.done.shape, np.nan), where=counts.done > 0)
+    limit = baseline.limit(committed)
+    return np.maximum(counts.failed, np.where(mean > limit, counts.done, 0.0)), limit
+
+
+def _all_losses(counts: Counts, baseline: _Baseline, committed: Users) -> RequestLosses:
+    """Return all requests that failed or were slow beyond *baseline*, whether the fault explains them or not."""
+    bad, _ = _bad_requests(counts, baseline, committed)
+    beyond, failing = (np.maximum(one - counts.done * baseline.failed, 0.0) for one in (bad, counts.failed))
+    return RequestLosses(counts.times[:-1], counts.times[1:], beyond, failing, counts.done)
 
 
 def _served_again(starts: Ints, done: Floats, bad: Floats, usual_share: Floats) -> Flags:
@@ -195,7 +212,7 @@ def _repeated_outages(evidence: RunEvidence, fault_until: int) -> _Outages:
     outage already. A repair may restart a broken service as often as needed, but not take down one that works again.
     """
     ticks = evidence.recording.timeline.ticks
-    ready, down, found = ready_counts(ticks), set[str](), defaultdict[str, dict[int, int]](dict)
+    ready, down, found = replica_counts(ticks), set[str](), defaultdict[str, dict[int, int]](dict)
     broken = {
         name for name, count in _ready_replicas(ready, evidence.first_change or evidence.ended).items() if not count
     }
@@ -211,6 +228,15 @@ def _repeated_outages(evidence: RunEvidence, fault_until: int) -> _Outages:
                 found[service].setdefault(back, action.started_ns)  # several changes may have to do with one outage
             down.add(service)
     return found
+
+
+def _too_many_outages(again: _Outages) -> tuple[str, None] | None:
+    """Return (sentence, None) about a service that the agent took down again too often and for too long, else None."""
+    for service, outages in again.items():
+        away_s = sum(until - since for until, since in outages.items()) / 1e9
+        if len(outages) > MOST_AGAIN and away_s > AGAIN_S:
+            return f"{service} was taken down again {len(outages)} times, {away_s:.0f} s in all", None
+    return None
 
 
 def _ready_replicas(readings: Sequence[tuple[int, dict[str, int]]], instant_ns: int) -> dict[str, int]:

@@ -15,6 +15,9 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 
+SERVED_SHARE = 0.1
+"""Users are served when of no kind of request more than this share fails beyond the usual."""
+
 
 @dataclass(frozen=True)
 class UserLoss:
