@@ -26,6 +26,8 @@ ROLLOUT_S = 15.0
 """A rollout replaces one replica after the other, and each within this time."""
 LEAST, LEAST_SHARE = 5, 0.02
 """Fewer lost requests, or a smaller share of those in the time, may be the machine's doing."""
+LEAST_DOWN = 0.75
+"""Where the action took something down that worked, one request is enough, but for the share of other times."""
 
 
 @dataclass(frozen=True)
@@ -83,10 +85,13 @@ def needless_harm(
         return shrunk
     charged = [one for one in needless if losses.users_are_well(one.started_ns)]
     rest = (losses.starts >= done_ns) & ~losses.in_any([_window(one) for one, _ in after])
-    lost, done = losses.laid_to(charged, needed, rest)
-    if lost < max(LEAST, LEAST_SHARE * done):
+    for actions, least in (([one for one in charged if _takes_down(one, evidence)], LEAST_DOWN), (charged, LEAST)):
+        lost, done = losses.laid_to(actions, needed, rest)
+        if lost >= max(least, LEAST_SHARE * done * (least == LEAST)):
+            break
+    else:
         return None
-    worst = max(charged, key=lambda one: losses.bad[losses.in_any([_window(one)])].sum())
+    worst = max(actions, key=lambda one: losses.bad[losses.in_any([_window(one)])].sum())
     words = f"needless harm: {_describe(worst, evidence)}, after the repair was done, {lost:.0f} of {done:.0f} requests"
     return f"{words} of users failed or were slow", worst.started_ns
 
@@ -132,6 +137,21 @@ def _actions_with_need(
 def _window(action: Action) -> tuple[int, int]:
     """Return the time (start, end; ns) in which losses are laid to *action*."""
     return action.started_ns, action.ended_ns + int(WITHIN_S * 1e9)
+
+
+def _takes_down(action: Action, evidence: RunEvidence) -> bool:
+    """Return whether by *action* a service that was ready had no replica left, or what has no replicas was changed.
+
+    The latter are stores, hosts and names: what is done to them acts at once.
+    """
+    ticks = evidence.recording.timeline.ticks
+    counts = replica_counts(ticks)
+    for service in {service_of(name, ticks) for name in action.touched} if action.tool not in REQUESTS else ():
+        before = [one[service] for at, one in counts if service in one and at < action.started_ns]
+        during = [one.get(service) for at, one in counts if action.started_ns <= at <= _window(action)[1]]
+        if not before or (before[-1] and 0 in during):
+            return True
+    return False
 
 
 def _describe(action: Action, evidence: RunEvidence) -> str:
