@@ -130,7 +130,7 @@ CALLS = {
     "score table": [["{made}/sre_store"]],
     "score trials": [["{made}/sre_store"]],
     "score timeline": [["unreachable-service", "--records", "{examples}/foreign/records.jsonl", "--profile", "paper"]],
-    "system faults": [[]],
+    "system faults": [[], ["--system", "till"]],
     "system status": [[]],
     "task list": [["{made}/store"]],
     "task scenarios": [[]],

@@ -58,6 +58,7 @@ WRONG = [
         "such as http://localhost:9090",
     ),
     ("system attach --compose shop --entry http://a:1/ --logs http://l:3100", "--logs http://l:3100", "write loki=URL"),
+    ("system faults --system shp", "'shp'", "did you mean 'shop'"),
     ("system attach --entry http://a:1/", "--compose PROJECT", "--namespace NAME"),
     ("system attach --compose shop --namespace shop --entry http://a:1/", "Give either", "--namespace NAME"),
     ("system attach --compose shop --context c --entry http://a:1/", "--context", "leave it out"),
@@ -445,6 +446,6 @@ def test_a_place_that_cannot_be_written_to_is_wrong_input_and_a_full_disk_is_not
 
 def test_there_are_a_hundred_and_every_command_is_among_them():
     assert len({typed for typed, _, _ in WRONG}) >= 100
-    without = {"system faults", "agent list", "agent methods", "task scenarios"}  # they take no input
+    without = {"agent list", "agent methods", "task scenarios"}  # they take no input
     same = {"new scenario", "new plan", "system render worker"}  # the function of another command, or its options alone
     assert {command_in(typed.split()) for typed, _, _ in WRONG} - {""} == set(COMMANDS) - without - same

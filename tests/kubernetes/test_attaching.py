@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from pydantic import ValidationError
 
 from conftest import until
 from opsassay.cli import run
@@ -125,6 +126,28 @@ def test_the_command_writes_a_file_that_is_read_back_and_changes_nothing(shop, a
     assert not [one for one in shop.asked if one.method != "GET"]
 
 
+def test_no_sidecar_goes_into_its_pods(api):
+    document = attached_shop(api).model_dump(mode="json")
+    document["services"]["front"]["sidecar"] = "envoy"
+    with pytest.raises(ValidationError, match="nothing of ours goes into the pods"):
+        System.model_validate(document)
+
+
+def test_each_fault_is_said_for_each_service_without_a_start(shop, api, tmp_path, capsys, monkeypatch):
+    monkeypatch.delenv(SETTING, raising=False)
+    file = tmp_path / "system.yaml"
+    file.write_text(yaml.safe_dump(attached_shop(api).model_dump(mode="json", exclude_defaults=True)))
+    before = dict(shop.objects)
+    assert run(["system", "faults", "--system", str(file), "--json"]) == 0
+    found = {one["type"]: one for one in json.loads(capsys.readouterr().out)["items"]}
+    assert {fault for fault, one in found.items() if all(one["injectable"].values())} == {
+        "PodKill", "PodFailure", "NetworkPartition",
+    }  # fmt: skip
+    assert "own runtime" in found["DNSError"]["reason"]["front"]
+    assert "sidecar" not in found["HTTPRequestAbort"]["reason"]["front"]
+    assert shop.objects == before
+
+
 def plan(fault, service="orders", **parameters):
     document = {"fault": fault, "target": {"service": service}, "parameters": parameters}
     return PlannedFault.model_validate(document)
@@ -227,7 +250,13 @@ def test_lines_states_and_events_of_pods_are_added_to_the_spool(shop, api, tmp_p
     metadata = {"uid": "u1", "ownerReferences": [owner], "labels": {"pod-template-hash": "7f"}}
     state = {"name": "server", "restartCount": 3, "state": {"running": {}}}
     status = {"phase": "Running", "containerStatuses": [state]}
-    shop.put("Pod", "shop", "orders-7f-x", metadata=metadata, spec={"nodeName": "worker1"}, status=status)
+    container = {"name": "server", "resources": {"limits": {"cpu": "500m", "memory": "64Mi"}}}
+    spec = {"nodeName": "worker1", "containers": [container]}
+    shop.put("Pod", "shop", "orders-7f-x", metadata=metadata, spec=spec, status=status)
+    cpu = {"time": "2099-01-01T00:00:00Z", "usageNanoCores": 250_000_000, "usageCoreNanoSeconds": 7_000_000_000}
+    measured = {"name": "server", "cpu": cpu, "memory": {"workingSetBytes": 16 << 20}}
+    summary = {"pods": [{"podRef": {"uid": "u1"}, "containers": [measured]}, {"podRef": {"uid": "u2"}}]}
+    shop.texts["/api/v1/nodes/worker1/proxy/stats/summary"] = summary
     lines = [
         '2099-01-01T00:00:00.123456789Z {"level": "error", "msg": "no money", "trace_id": "ab", "span_id": "cd"}',
         "2000-01-01T00:00:00Z it is too old",
@@ -252,4 +281,9 @@ def test_lines_states_and_events_of_pods_are_added_to_the_spool(shop, api, tmp_p
     ]
     assert frames["logs"].sort("time")["trace_id"][0] == "000000000000000000000000000000ab"
     values = dict(frames["metrics"].select("metric", "value").unique().iter_rows())
-    assert values == {"k8s.container.restarts": 3.0, "k8s.pod.ready": 0.0}
+    assert values == {
+        "k8s.container.restarts": 3.0, "k8s.pod.ready": 0.0, "container.cpu.usage": 0.25,
+        "container.cpu.limit_utilization": 0.5, "container.memory.working_set": float(16 << 20),
+        "container.memory.limit_utilization": 0.25,
+    }  # fmt: skip
+    assert frames["metrics_sum"].select("metric", "value").rows() == [("container.cpu.time", 7.0)]

@@ -255,6 +255,10 @@ class System(Written):
             self._check_route(f"load.mix: {kind.request!r}", kind.request)
         for name in self.programs():
             self._check_program(name)
+            if self.namespace is not None and self.services[name].sidecar is not None:
+                raise ValueError(
+                    f"services.{name}.sidecar: nothing of ours goes into the pods of a namespace that exists"
+                )
         self._check_passwords("load.environment", self.load)
         if self.load.command:
             self._check_load_command()

@@ -130,8 +130,9 @@ def _of_service(system: System, fault: PlannedFault, name: str, index: int) -> I
                 yield Objection("parameters.operation", RefusedError(words))
             return
         words = f"it acts inside OpsAssay's own runtime, and {name} runs a program of yours"
-        way_out = "faults of pods, resources, names and the network act on it"
-        if by_sidecar and service.program.ports and not service.program.is_store:
+        names = "names " if system.namespace is None else ""
+        way_out = f"faults of pods, resources, {names}and the network act on it"
+        if system.namespace is None and by_sidecar and service.program.ports and not service.program.is_store:
             way_out = f"with `sidecar: {ENVOY}` it can be injected, and {way_out} as it is"
         if by_clock and service.program.container is None:
             way_out = f"with `clock: {FAKETIME}` in its program it can be injected, and {way_out} as it is"

@@ -22,7 +22,14 @@ from opsassay.core.errors import OpsAssayError
 from opsassay.telemetry.otlp.spool import Kind, SpoolFile, frame_header, spool_path
 from opsassay.testbed.substrates.kubernetes.api.client import Api, DeniedError, Object
 from opsassay.testbed.substrates.kubernetes.api.mirror import Mirror
-from opsassay.testbed.substrates.kubernetes.api.readings import is_over, is_ready, owner_of, service_of
+from opsassay.testbed.substrates.kubernetes.api.readings import (
+    cores,
+    is_over,
+    is_ready,
+    memory_bytes,
+    owner_of,
+    service_of,
+)
 from opsassay.testbed.workload.runtime.program_output import LEVELS, OutputLine, read_line
 from opsassay.testbed.workload.sampler import resource_metrics
 
@@ -41,6 +48,7 @@ class PodLogs:
         self._states: list[ExportMetricsServiceRequest] = []
         self._followed: set[tuple[str, str, int]] = set()
         self._seen: dict[str, Object] = {}
+        self._measured: dict[tuple[str, str], str | None] = {}
         self._stopping = threading.Event()
         self._pods = Mirror(api, "Pod", namespace, self._follow_pod)
         self._sampling = threading.Thread(target=self._sample, name="pod-states", daemon=True)
@@ -106,19 +114,37 @@ class PodLogs:
                 self._records.append((resource_of(pod, container), _record(time_ns, read_line(text.rstrip()))))
 
     def _sample(self) -> None:
-        """Note at intervals which pods are ready and how often their containers were started again."""
+        """Note at intervals which pods are ready, how often their containers were started again, and what they use."""
         while not self._stopping.wait(STATES_EVERY_S):
             now_ns, found = time.time_ns(), []
-            for pod in self._pods.all():
-                if service_of(pod) not in self._services or is_over(pod):
-                    continue
+            there = [one for one in self._pods.all() if service_of(one) in self._services and not is_over(one)]
+            used = self._usage({pod["spec"].get("nodeName") for pod in there} - {None})
+            for pod in there:
                 for state in pod.get("status", {}).get("containerStatuses") or ():
                     values = {
                         "k8s.container.restarts": float(state["restartCount"]),
                         "k8s.pod.ready": float(is_ready(pod)),
                     }
-                    found.append(resource_metrics(resource_of(pod, state["name"]), values.items(), now_ns))
+                    resource = resource_of(pod, state["name"])
+                    found.append(resource_metrics(resource, values.items(), now_ns))
+                    measured = used.get((pod["metadata"]["uid"], state["name"]), {})
+                    if usage := usage_of(pod, state["name"], measured):
+                        found.append(resource_metrics(resource, usage.items(), _nanoseconds(measured["cpu"]["time"])))
             self._states.append(ExportMetricsServiceRequest(resource_metrics=found))
+
+    def _usage(self, nodes: set[str]) -> dict[tuple[str, str], Object]:
+        """Return {(uid of a pod, container): what its kubelet has measured since the last time}, by *nodes* that tell."""
+        found = {}
+        for node in sorted(nodes):
+            with suppress(OpsAssayError):  # this user may not ask it, or it is down
+                path = f"{self._api.path_of('Node', None, node)}/proxy/stats/summary"
+                summary = self._api.request("GET", path, timeout_s=STATES_EVERY_S, tries=1)
+                for pod in summary["pods"]:
+                    for container in pod.get("containers") or ():
+                        key, at = (pod["podRef"]["uid"], container["name"]), container.get("cpu", {}).get("time")
+                        if self._measured.get(key) != at:
+                            self._measured[key], found[key] = at, container
+        return found
 
     def _records_of_events(self, events: list[Object]) -> Iterator[tuple[Object, LogRecord]]:
         """Yield (resource, record) of those of *events* that happened to pods of the services meanwhile."""
@@ -135,6 +161,26 @@ class PodLogs:
             level = "WARN" if event.get("type") == "Warning" else "INFO"
             said = OutputLine(LEVELS[level], level, f"{event.get('reason', '')}: {event.get('message', '')}")
             yield resource_of(pod, ""), _record(time_ns, said)
+
+
+def usage_of(pod: Object, name: str, measured: Object) -> dict[str, float]:
+    """Return {metric: value} of the container *name* of *pod*, as its kubelet has *measured* it; {} of nothing."""
+    cpu, memory = measured.get("cpu", {}), measured.get("memory", {})
+    if "usageNanoCores" not in cpu or "workingSetBytes" not in memory:
+        return {}
+    used, held = cpu["usageNanoCores"] / 1e9, float(memory["workingSetBytes"])
+    found = {
+        "container.cpu.usage": used,
+        "container.cpu.time": cpu.get("usageCoreNanoSeconds", 0) / 1e9,
+        "container.memory.working_set": held,
+    }
+    container: Object = next((one for one in pod["spec"]["containers"] if one["name"] == name), {})
+    limits = (container.get("resources") or {}).get("limits") or {}
+    if "cpu" in limits:
+        found["container.cpu.limit_utilization"] = used / cores(str(limits["cpu"]))
+    if "memory" in limits:
+        found["container.memory.limit_utilization"] = held / memory_bytes(str(limits["memory"]))
+    return found
 
 
 def resource_of(pod: Object, container: str) -> dict[str, str]:
