@@ -126,8 +126,10 @@ def test_the_command_writes_a_file_that_is_read_back_and_changes_nothing(shop, a
     assert not [one for one in shop.asked if one.method != "GET"]
 
 
-def test_no_sidecar_goes_into_its_pods(api):
-    document = attached_shop(api).model_dump(mode="json")
+def test_no_sidecar_goes_into_its_pods_and_no_load_of_a_user_next_to_them(api):
+    document = attached_shop(api).model_dump(mode="json", exclude_defaults=True)
+    with pytest.raises(ValidationError, match="own load generator sends the load of a namespace"):
+        System.model_validate({**document, "load": {"command": ["k6", "run", "load.js"]}})
     document["services"]["front"]["sidecar"] = "envoy"
     with pytest.raises(ValidationError, match="nothing of ours goes into the pods"):
         System.model_validate(document)

@@ -255,14 +255,21 @@ class System(Written):
             self._check_route(f"load.mix: {kind.request!r}", kind.request)
         for name in self.programs():
             self._check_program(name)
-            if self.namespace is not None and self.services[name].sidecar is not None:
-                raise ValueError(
-                    f"services.{name}.sidecar: nothing of ours goes into the pods of a namespace that exists"
-                )
+        if self.namespace is not None:
+            self._check_namespace()
         self._check_passwords("load.environment", self.load)
         if self.load.command:
             self._check_load_command()
         return self
+
+    def _check_namespace(self) -> None:
+        """Raise ValueError for a sidecar or a load command: neither runs in, or next to, a namespace that exists."""
+        if both := sorted(name for name, one in self.services.items() if one.sidecar is not None):
+            raise ValueError(
+                f"services.{both[0]}.sidecar: nothing of ours goes into the pods of a namespace that exists"
+            )
+        if self.load.command:
+            raise ValueError("load.command: OpsAssay's own load generator sends the load of a namespace; give a mix")
 
     def _check_load_command(self) -> None:
         """Raise ValueError unless the load command has a service to call, and each that it calls is a user's program."""
