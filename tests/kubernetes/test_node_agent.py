@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
+import subprocess
 import time
 
 import aiohttp
@@ -135,3 +137,47 @@ def test_the_agent_is_put_on_its_node_whatever_is_wrong_with_that():
     assert (spec["nodeName"], spec["tolerations"]) == ("worker2", [{"operator": "Exists"}])
     assert (spec["hostPID"], spec["hostNetwork"]) == (True, True)
     assert spec["containers"][0]["securityContext"]["privileged"]
+
+
+@pytest.fixture
+def container(processes):
+    """Add a container of two processes, sleepers of this machine, to /proc; return them, the first one first."""
+    sleepers = [subprocess.Popen(["sleep", "60"]) for _ in range(2)]
+    for sleeper, ticks in zip(sleepers, (50, 70), strict=True):
+        folder = processes / str(sleeper.pid)
+        folder.mkdir()
+        folder.joinpath("stat").write_text(f"{sleeper.pid} (a b) S {' '.join(['0'] * 18)} {ticks} 0")
+        folder.joinpath("cgroup").write_text("3:cpuacct:/pods/c0ffee\n2:cpu:/pods/c0ffee\n1:memory:/pods/c0ffee\n")
+    yield sleepers
+    for sleeper in sleepers:
+        sleeper.kill()
+        sleeper.wait()
+
+
+def test_the_first_process_of_a_container_is_killed_and_no_other(processes, container, monkeypatch):
+    monkeypatch.setattr(node_agent, "PROCESSES", processes)
+    with node_agent.killed({"container": "c0ffee"}):
+        assert container[0].wait(10) == -signal.SIGKILL
+    assert container[1].poll() is None
+    with pytest.raises(OperationError, match="no process of the container"), node_agent.killed({"container": "other"}):
+        pass
+
+
+def test_burners_join_the_groups_that_limit_and_count_the_cpu_of_a_container(processes, container, monkeypatch):
+    monkeypatch.setattr(node_agent, "PROCESSES", processes)
+    top = processes / "1/root/sys/fs/cgroup"
+    with pytest.raises(OperationError, match="is not visible"):
+        node_agent.groups_of("c0ffee", processes)
+    members = [top / controller / "pods/c0ffee/cgroup.procs" for controller in ("cpuacct", "cpu")]
+    for file in members:
+        file.parent.mkdir(parents=True)
+        file.touch()
+    with node_agent.burners({"container": "c0ffee", "load_percent": 1, "cores": 1}):
+        (joined,) = {int(file.read_text()) for file in members}
+        assert psutil.pid_exists(joined)
+    assert not psutil.pid_exists(joined)
+    for sleeper in container:
+        (processes / str(sleeper.pid) / "cgroup").write_text("0::/pods/c0ffee\n")
+    (top / "pods/c0ffee").mkdir(parents=True)
+    (top / "pods/c0ffee/cgroup.procs").touch()
+    assert node_agent.groups_of("c0ffee", processes) == [top / "pods/c0ffee/cgroup.procs"]

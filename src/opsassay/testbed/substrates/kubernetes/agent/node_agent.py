@@ -10,6 +10,7 @@ go with this process. A kubelet is stopped and continued by signals.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import signal
@@ -115,10 +116,10 @@ def burners(action: dict[str, Any]) -> Iterator[None]:
 
     The burners are in the CPU group of ``container`` (an id), without one in the node's topmost group.
     """
-    group = group_of(action["container"], PROCESSES) if "container" in action else top_group(PROCESSES)
+    groups = groups_of(action["container"], PROCESSES) if "container" in action else [top_group(PROCESSES)]
     pids = [fork_burner(action["load_percent"] / 100.0) for _ in range(action.get("cores") or os.cpu_count() or 1)]
     try:
-        for pid in pids:
+        for group, pid in itertools.product(groups, pids):
             group.write_text(str(pid))
         yield
     finally:
@@ -220,14 +221,17 @@ def _started(process: Path) -> int:
     return int((process / "stat").read_text().rpartition(")")[2].split()[19])
 
 
-def group_of(container: str, processes: Path) -> Path:
-    """Return the members file of the CPU group of *container* (an id), by *processes* (/proc); raises OperationError."""
-    process = processes / str(main_process(container, processes))
+def groups_of(container: str, processes: Path) -> list[Path]:
+    """Return the members files of the groups that limit and count the CPU of *container* (an id); raises OperationError.
+
+    *processes* is the node's /proc folder.
+    """
+    process, top = processes / str(main_process(container, processes)), processes / "1/root/sys/fs/cgroup"
     lines = [line.split(":", 2) for line in (process / "cgroup").read_text().splitlines()]
-    top = top_group(processes).parent
-    own = next((path for _, names, path in lines if "cpu" in names.split(",")), "")
-    own = own or next(path for _, names, path in lines if not names)
-    if not (found := top / own.lstrip("/") / "cgroup.procs").exists():
+    own = [(names, path) for _, names, path in lines if {"cpu", "cpuacct"} & set(names.split(","))]
+    own = own or [("", path) for _, names, path in lines if not names]
+    found = [top / names / path.lstrip("/") / "cgroup.procs" for names, path in own]
+    if not found or not all(one.exists() for one in found):
         raise OperationError("the control group of the container is not visible")
     return found
 
