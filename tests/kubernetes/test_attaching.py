@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -18,6 +19,7 @@ from opsassay.core.schema.system import System
 from opsassay.telemetry.otlp.seal import decode_spool
 from opsassay.telemetry.otlp.spool import SpoolFile, spool_path
 from opsassay.testbed.apps import load_system
+from opsassay.testbed.catalogue.network import links_fail
 from opsassay.testbed.core.fleet import LOAD_GENERATOR, Fleet
 from opsassay.testbed.core.injection import Injection
 from opsassay.testbed.substrates.kubernetes.actuators import object_faults
@@ -232,6 +234,7 @@ def test_what_a_killed_injection_had_changed_of_a_pod_is_undone_with_what_watche
         assert shop.objects["Pod", "shop", "db-0"]["spec"] == wrong["spec"]
     assert shop.objects["Pod", "shop", "db-0"]["spec"] == {"containers": [container]}
     assert not [key for key in shop.objects if watch_of("shop") in (key[1], key[2])]
+    held.close()
 
 
 def test_quantities_and_owners_are_read_as_kubernetes_writes_them():
@@ -289,3 +292,22 @@ def test_lines_states_and_events_of_pods_are_added_to_the_spool(shop, api, tmp_p
         "container.memory.limit_utilization": 0.25,
     }  # fmt: skip
     assert frames["metrics_sum"].select("metric", "value").rows() == [("container.cpu.time", 7.0)]
+
+
+def test_a_pod_that_is_cut_off_is_noticed_where_its_service_hides_it_from_users(api):
+    """Users are sent to another replica by the Service; the probe has asked this one itself."""
+    system = attached_shop(api)
+    fleet = Fleet(system, 0)
+    asked = {destination for source, destination in fleet.links() if source == LOAD_GENERATOR}
+    assert asked == {"front-0", "front-1", "orders-0", "orders-1"}
+    replica = fleet.replicas_of("orders")[1]
+    fault = plan("NetworkPartition", direction="both")
+    under_test = SimpleNamespace(fleet=fleet)
+    injection = Injection("1", fault, (replica,), (replica.pod,), under_test)
+    for second in range(20):
+        fleet.load.history.append((float(second), {"call:front": [second * 20, 0, second], "call:orders": [0, 0, 0]}))
+        failed = max(second - 10, 0)
+        replica.history.append((float(second), {"server": [second, failed, second]}))
+    before, after, threshold = links_fail(injection, (0.0, 10.0))
+    assert before == 0.0
+    assert after > threshold
