@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from typing import Annotated, Literal
 
 import pytest
 from pydantic import Field, ValidationError
 
-from opsassay.core.schema.base import Written
+import opsassay.core.schema
+from opsassay.core.schema.base import Artefact, Noun, Written
 from opsassay.core.schema.validation_errors import described, problem, reason
+from opsassay.evals.runner.queue import JobsAtWork
+from opsassay.scoring.verifiers.judgement import Judgement
+
+
+def _models(base):
+    """Return all models of core.schema, of runs and of verdicts that derive from *base*."""
+    for module in pkgutil.iter_modules(opsassay.core.schema.__path__):
+        importlib.import_module(f"opsassay.core.schema.{module.name}")
+    found = [one for child in base.__subclasses__() for one in (child, *_models(child))]
+    return [one for one in found if one.__module__.startswith("opsassay.") and one.model_fields]
 
 
 class Cat(Written):
@@ -85,3 +98,20 @@ def test_values_are_called_as_who_wrote_them_calls_them():
     assert [described(one) for one in (None, True, [1], {}, 10**50)] == [
         "nothing", "true", "a list", "a mapping", "a long number"
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "model",
+    dict.fromkeys([Artefact, *_models(Noun), *_models(Written), Judgement, JobsAtWork]),
+    ids=lambda model: model.__name__,
+)
+def test_a_time_of_a_file_fits_into_64_bits(model):
+    """A date can be made of each: a time of 10^40 ns is refused where the file is read."""
+    times = [
+        name for name, field in model.model_fields.items() if name.endswith("_ns") and "int" in str(field.annotation)
+    ]
+    for name in times:
+        with pytest.raises(ValidationError) as raised:
+            model.model_validate({name: 10**40})
+        said = [error["type"] for error in raised.value.errors() if error["loc"] == (name,)]
+        assert said == ["less_than"], name

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from opsassay.core.schema.base import Noun, Written
+from opsassay.core.schema.base import Int64, Noun, Written
 
 CostCause = Literal[
     "legitimate_growth", "autoscaler_threshold", "over_requested_memory", "over_requested_cpu", "idle_deployment",
@@ -83,7 +83,7 @@ class CostReading(Noun):
     the same hour a week before, None until it is known.
     """
 
-    time_ns: int
+    time_ns: Int64
     services: dict[str, ServiceCost]
     cpu_usd: float
     memory_usd: float
@@ -103,6 +103,6 @@ class CostReading(Noun):
 class ReportedCause(Noun):
     """One line of a run's cost_causes.jsonl: the cause that an operator reported, and when (UTC)."""
 
-    time_ns: int
+    time_ns: Int64
     service: str
     cause: CostCause

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field, FiniteFloat
 
-from opsassay.core.schema.base import Artefact, Noun
+from opsassay.core.schema.base import Artefact, Int64, Noun
 from opsassay.core.schema.faults import FaultKind
 
 
@@ -67,8 +67,8 @@ class Run(Artefact):
     isolation: Literal["sealed", "unsealed", "in_process"] = "in_process"
     status: RunStatus = RunStatus.RUNNING
     error: str | None = None
-    started_ns: int = 0
-    ended_ns: int | None = None
+    started_ns: Int64 = 0
+    ended_ns: Int64 | None = None
     boot_id: str = ""
     versions: dict[str, str] = Field(default_factory=dict)
     limits: dict[str, FiniteFloat] = Field(default_factory=dict)

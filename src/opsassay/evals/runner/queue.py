@@ -24,7 +24,7 @@ import psutil
 
 from opsassay.core.errors import OpsAssayError, UserError
 from opsassay.core.parallel import heed_interrupts
-from opsassay.core.schema.base import Artefact
+from opsassay.core.schema.base import Artefact, Int64
 from opsassay.core.schema.progress import SILENT, Progress
 from opsassay.core.untrusted import read_plain
 from opsassay.evals.runner.lease import LeasedError, LeaseLostError, is_alive
@@ -50,7 +50,7 @@ class JobsAtWork(Artefact):
     process_started: float
     host: str
     boot_id: str
-    started_ns: int
+    started_ns: Int64
     workers: int
     cells: tuple[str, ...]
 

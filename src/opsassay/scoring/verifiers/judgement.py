@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from opsassay.core.schema.base import Noun
+from opsassay.core.schema.base import Int64, Noun
 from opsassay.core.schema.run import Metric, MetricStatus
 
 
@@ -30,7 +30,7 @@ class Judgement(Noun):
     value: float | None = None
     limit: float | None = None
     tick: int | None = None
-    time_ns: int | None = None
+    time_ns: Int64 | None = None
     subtracted: tuple[str, ...] = ()
 
     @property
