@@ -58,10 +58,18 @@ def at(receiver):
         yield f"127.0.0.1:{listener.getsockname()[1]}"
     finally:
         asyncio.run_coroutine_threadsafe(telemetry._http.close(), loop).result(20)
+        asyncio.run_coroutine_threadsafe(end_connections(loop), loop).result(20)
         loop.call_soon_threadsafe(loop.stop)
         thread.join(20)
         listener.close()
         loop.close()
+
+
+async def end_connections(loop):
+    """Close what clients have left open: in a program it goes with the process."""
+    for transport in list(loop._transports.values()):
+        transport.abort()
+    await asyncio.sleep(0.1)
 
 
 def call(at, body, path=TRACES, compression=None):
