@@ -180,7 +180,7 @@ def test_a_fault_that_ends_before_the_agent_acts_is_said_to_and_certifies_nobody
 
 def test_an_alert_that_never_fires_is_an_outcome_of_the_attempt(tmp_path, monkeypatch):
     class Quiet:
-        failure = None
+        failure, late_s = None, 0.0
 
         def silent(self, _rules, _since_ns):
             return ["front error_rate"]

@@ -36,6 +36,7 @@ from opsassay.testbed.substrates.kubernetes.actuators.pod_faults import (
 )
 from opsassay.testbed.substrates.kubernetes.actuators.under_test import ClusterUnderTest
 from opsassay.testbed.substrates.kubernetes.api.client import Api
+from opsassay.testbed.substrates.kubernetes.api.kinds import KINDS
 
 Maker = Callable[[Injection[ClusterUnderTest]], Intervention]
 
@@ -86,6 +87,13 @@ MECHANISMS: Mapping[str, tuple[Mechanism, ...]] = {
 }
 
 
+_UNDO = (("create", "Role"), ("create", "RoleBinding"))
+RIGHTS: Mapping[str, tuple[tuple[str, str], ...]] = {
+    "PodKill": (("delete", "Pod"),),
+    "PodFailure": (("patch", "Pod"), *_UNDO),
+    "NetworkPartition": (("patch", "Pod"), ("create", "NetworkPolicy"), ("delete", "NetworkPolicy"), *_UNDO),
+}
+"""What changing objects to break a pod takes: (verb, kind) in its namespace."""
 BY_NODE = ("ContainerKill", "CPUStress")
 """What an agent on the node can do to a pod that OpsAssay did not make, besides its packets."""
 
@@ -113,7 +121,13 @@ def _not_existing(mechanism: Mechanism, fault: PlannedFault, offers: Offers) -> 
         return "it takes OpsAssay's own runtime in the pod"
     if mechanism.name == "object" and fault.parameters.get("peer"):
         return "a policy cannot name one peer of a namespace alone; leave `peer` out"
-    return offers.denied.get(fault.fault) if mechanism.name == "object" else None
+    return _denied(fault.fault, offers) if mechanism.name == "object" else None
+
+
+def _denied(fault: str, offers: Offers) -> str | None:
+    """Return which rights that the type *fault* needs this user lacks, as a sentence; None when it has all."""
+    lacking = [f"{verb} {KINDS[kind][1]}" for verb, kind in RIGHTS.get(fault, ()) if not offers.allows(verb, kind)]
+    return f"this user may not {', '.join(lacking)} in {offers.existing}" if lacking else None
 
 
 def choose(fault: PlannedFault, offers: Offers) -> Mechanism:

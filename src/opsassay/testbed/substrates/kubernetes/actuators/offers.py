@@ -16,18 +16,8 @@ from opsassay.core.registry import Registry
 from opsassay.core.schema.incident import PlannedFault
 from opsassay.testbed.core.injection import Injection, Intervention
 from opsassay.testbed.substrates.kubernetes.api.client import Api
-from opsassay.testbed.substrates.kubernetes.api.kinds import KINDS
 
 SETTING = "OPSASSAY_NODE_CONTEXTS"
-
-
-_UNDO = (("create", "Role"), ("create", "RoleBinding"))
-RIGHTS: Mapping[str, tuple[tuple[str, str], ...]] = {
-    "PodKill": (("delete", "Pod"),),
-    "PodFailure": (("patch", "Pod"), *_UNDO),
-    "NetworkPartition": (("patch", "Pod"), ("create", "NetworkPolicy"), ("delete", "NetworkPolicy"), *_UNDO),
-}
-"""What objects take that break a pod: (verb, kind) in its namespace."""
 
 
 class FurtherMechanism(Protocol):
@@ -47,15 +37,15 @@ FURTHER = Registry("mechanism", "opsassay.mechanisms", {})
 class Offers(NamedTuple):
     """Why a cluster's nodes may not be touched (None: they may), what is preferred, and the *further* mechanisms.
 
-    Of each of those by name, what tells why a fault cannot go it on this cluster. *existing* is the namespace whose pods
-    are a team's own, '' where they are ours; *denied* says which fault types a right that is missing there costs.
+    *further* is name to a function that says why a fault cannot be carried out so on this cluster. *existing* is the
+    namespace whose pods are a team's own, '' where they are ours; *allows* tells whether this user may (verb, kind) there.
     """
 
     nodes: str | None
     prefer: str | None = None
     further: Mapping[str, Callable[[PlannedFault], str | None]] = {}
     existing: str = ""
-    denied: Mapping[str, str] = {}
+    allows: Callable[[str, str], bool] = lambda _verb, _kind: True
 
 
 def offers_of(api: Api, prefer: str | None = None, existing: str = "") -> Offers:
@@ -64,20 +54,8 @@ def offers_of(api: Api, prefer: str | None = None, existing: str = "") -> Offers
     *existing* is the namespace of pods that OpsAssay did not make, '' without.
     """
     further = {name: FURTHER.load(name)().obstacles(api) for name in FURTHER.names()}
-    return Offers(node_refusal(api.context), prefer, further, existing, denied(api, existing) if existing else {})
-
-
-@functools.lru_cache(maxsize=8)
-def denied(api: Api, namespace: str) -> Mapping[str, str]:
-    """Return {fault type: why not} for what needs a right in *namespace* that this user lacks."""
-    asked = {
-        right: api.allows(*right, namespace) for right in dict.fromkeys(r for all_ in RIGHTS.values() for r in all_)
-    }
-    found = {}
-    for fault, rights in RIGHTS.items():
-        if lacking := [f"{verb} {KINDS[kind][1]}" for verb, kind in rights if not asked[verb, kind]]:
-            found[fault] = f"this user may not {', '.join(lacking)} in {namespace}"
-    return found
+    allows = functools.cache(lambda verb, kind: api.allows(verb, kind, existing))
+    return Offers(node_refusal(api.context), prefer, further, existing, allows)
 
 
 def allowed_contexts() -> frozenset[str]:
