@@ -21,7 +21,12 @@ KINDS = {"traces": ("tempo", "jaeger"), "metrics": ("prometheus",), "logs": ("lo
 @click.command("attach")
 @click.option("--compose", "project", metavar="PROJECT", help="Compose project whose containers run.")
 @click.option("--namespace", metavar="NAME", help="Kubernetes namespace whose deployments run.")
-@click.option("--context", "kube_context", metavar="NAME", help="With --namespace: the cluster; else the current one.")
+@click.option(
+    "--context",
+    "kube_context",
+    metavar="NAME",
+    help="Kubernetes context of --namespace; the current one when left out.",
+)
 @click.option(
     "--entry", "entries", required=True, multiple=True, metavar="URL",
     help="Page that users get: at a published port (http://127.0.0.1:8080/), or of a Service (http://front/); repeatable.",
@@ -37,17 +42,19 @@ KINDS = {"traces": ("tempo", "jaeger"), "metrics": ("prometheus",), "logs": ("lo
 @click.option("--traces", metavar="tempo=URL", help="Tempo or Jaeger that holds its spans; jaeger=URL.")
 @click.option("--metrics", metavar="prometheus=URL", help="Prometheus that holds its metrics.")
 @click.option(
-    "--logs", metavar="loki=URL", help="Loki that holds its logs; of a namespace else what pods write: kubectl."
+    "--logs",
+    metavar="loki=URL",
+    help="Loki that holds its logs; with --namespace pod logs are read without it (kubectl).",
 )
 @json_option
 def command(
     project: str | None, namespace: str | None, kube_context: str | None, entries: tuple[str, ...], output: Path, *,
     as_json: bool, **backends: str | None,
 ) -> None:  # fmt: skip
-    """Write a system file of what runs already: a compose project, or a Kubernetes namespace. No copy is made.
+    """Write a system file for what already runs: a compose project, or a Kubernetes namespace. No copy is made.
 
-    Nothing is changed by this command. It lists what a check, a recording or a trial does to containers or to the
-    cluster, and undoes. Recordings take from backends what these hold of their window.
+    This command changes nothing. It lists what a check, a recording or a trial changes and later undoes. Recordings read
+    the telemetry of their window from the backends that you name.
     """
     from opsassay.core.errors import UserError
 
