@@ -67,7 +67,7 @@ def explain(annotation: Annotation) -> Explanation:
 
 
 def _summarise_annotation(annotation: Annotation) -> list[str]:
-    """Return the lines on labels, alarms, rejected paths by gate and false alarms, then the notes."""
+    """Return lines: labels, alarms, failure paths that each propagation check rejected (counts), false alarms, notes."""
     lines = [f"{annotation.label.value}: {annotation.reason}"]
     if len(annotation.faults) > 1:
         lines += [f"{f.type} at {f.place}: {f.label.value}: {f.reason}" for f in annotation.faults]

@@ -13,7 +13,7 @@ from opsassay.cli.output import echo, json_option, print_json, print_table
 @click.command("list")
 @json_option
 def command(*, as_json: bool) -> None:
-    """List the agents that have names, with the tasks that each works on; say whether this machine can sandbox others."""
+    """List the built-in agents, with the tasks that each works on; say whether this machine can sandbox other agents."""
     from opsassay.analysis.leaderboard.entries import BASELINES
     from opsassay.solvers.agents.base import AGENTS, agent_named
     from opsassay.solvers.agents.ready import described, ready_files

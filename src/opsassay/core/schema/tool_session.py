@@ -41,7 +41,7 @@ class FurtherTools(Protocol):
 
 
 def joined_tools(servers: Iterable[FurtherTools], own: Iterable[ToolSpec]) -> dict[str, tuple[ToolSpec, FurtherTools]]:
-    """Return every tool of *servers* by name; raises StartError for one that is called as one of the tools *own*."""
+    """Return each tool of *servers* by name, the last of a name; raises StartError for a name of the tools *own*."""
     joined = {spec.name: (spec, server) for server in servers for spec in server.specs()}
     if taken := next((spec.name for spec in own if spec.name in joined), None):
         raise StartError(f"An MCP server has a tool {taken}, which would hide ours; give the server another name.")

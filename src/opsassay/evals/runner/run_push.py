@@ -105,7 +105,7 @@ class RunPush(Background):
                 self._seen.add(folder)
 
     def _follow_run(self, folder: Path, attempt: _Attempt) -> None:
-        """Send new data of the attempt in *folder*; after its end also its root span, then stop when all is sent."""
+        """Send once what is new in the run *folder*, after its end also its root span; forget it when all is sent."""
         run = read_run(folder)
         is_sent = attempt.telemetry.send()
         if attempt.since_end is None:

@@ -62,7 +62,7 @@ class Volatile(Written):
         return any(_begins_with(path, name.split(".")) for name in self.fields)
 
     def _compile_all(self) -> re.Pattern[str]:
-        """Return one regular expression of all declared patterns and the built-in ones (ids, times)."""
+        """Return one regular expression for what may differ in equal requests: `patterns`, and built-in ids and times."""
         return re.compile("|".join(f"(?:{pattern})" for pattern in (*self.patterns, *_SHAPES)))
 
 

@@ -116,7 +116,7 @@ class OperatorToolSession(ABC):
         self._closed.set()
 
     def finish(self, timeout_s: float) -> str | None:
-        """Wait at most *timeout_s* for the call in progress to end; return the name of its tool, None without one."""
+        """Wait at most *timeout_s* for the call in progress; return its tool, ended or not, None without a call."""
         under_way = self._under_way
         if self._turn.acquire(timeout=timeout_s):
             self._turn.release()

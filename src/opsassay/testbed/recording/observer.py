@@ -210,7 +210,7 @@ class Observer:
 
 
 def _make_observation(depth: Depth, began_ns: int, reading: DepthReading) -> Observation:
-    """Return *reading* of *depth* (D1, D2 or D4), which began at *began_ns* (UTC), as an observation."""
+    """Return *reading* of *depth* (D1 replicas, D2 backends, D4 controller) as an observation from *began_ns* (UTC)."""
     return Observation(
         depth=depth, started_ns=began_ns, ended_ns=reading.ended_ns, value=reading.value, failing=reading.failing
     )

@@ -50,7 +50,7 @@ def engines_here(syntax: str = "v1") -> list[RegoEngine]:
 def judges(syntax: str = "v1") -> list[RegoEngine]:
     """Return the engines that decide: OPA, or without it several that must agree; raises UserError for none.
 
-    For the syntax v0 without the program `opa`, regorus alone decides; no verdict depends on it.
+    For the syntax v0 without the program `opa` that is regorus alone; verdicts use v1.
     """
     here = engines_here(syntax)
     if here and here[0].key in ("opa", "library"):

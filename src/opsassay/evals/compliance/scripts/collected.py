@@ -22,7 +22,7 @@ def right_collector(task: ComplianceTask) -> str:
 
 
 def right_policy(task: ComplianceTask) -> str:
-    """Return the text of the reference Rego policy, which judges every cluster or host of *task* by its label."""
+    """Return the text of the reference Rego policy: it accepts each cluster or host of *task* that complies, no other."""
     return task.host_control.policy() if task.task_class == ANSIBLE else task.control.judging_policy()
 
 
