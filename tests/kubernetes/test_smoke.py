@@ -13,7 +13,7 @@ from opsassay.evals.remediation.score import grade_trial
 from opsassay.evals.remediation.solve import run_trials
 from opsassay.evals.runner.store import RunStore
 
-pytestmark = [pytest.mark.live, pytest.mark.alone, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.live, pytest.mark.alone, pytest.mark.drawn(most=2), pytest.mark.timeout(900)]
 
 
 def test_a_selector_and_a_policy_are_repaired_on_a_cluster_of_two_nodes(tmp_path):

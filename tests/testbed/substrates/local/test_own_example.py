@@ -40,6 +40,7 @@ def test_the_check_finds_every_hop_and_nothing_to_complain_of(system):
     assert all(len(item["faults"]) >= 12 for item in found["items"])
 
 
+@pytest.mark.drawn(most=2)
 def test_a_delay_in_it_is_recorded_and_explained(system, tmp_path):
     plan = tmp_path / "delay.yaml"
     plan.write_text("fault: NetworkDelay\ntarget: {service: stock}\nparameters: {delay_ms: 400}\n")
