@@ -127,7 +127,7 @@ def test_a_board_of_oracles_alone_says_so_and_its_audit_too(tmp_path):
     _, pages = pages_over(tmp_path)
     assert data(pages, "boards/finops.json")["answer"].endswith("only oracles and baselines are graded on them.")
     said = data(pages, "audit/finops.json")["answer"]
-    assert said == "There is no audit, since no run may be ranked (it is an oracle, which knows the truth)."
+    assert said == "There is no audit: no run may be ranked (it is an oracle, which knows the truth)."
     assert "<section" not in pages.answer("audit/finops.html").text
     ended(tmp_path, solver="new", graded=False, domain="sre")
     assert "nothing is graded" in data(pages_over(tmp_path)[1], "audit/sre.json")["answer"]

@@ -16,7 +16,7 @@ WHEEL = f"opsassay-{__version__}-py3-none-any.whl"
 
 PACKAGES: Mapping[str, tuple[str, ...]] = {
     "data": ("duckdb", "google", "numpy", "opentelemetry", "polars", "re2", "rustworkx", "scipy"),
-    "testbed": ("asyncpg", "dns", "nats", "pyroute2", "valkey"),
+    "testbed": ("asyncpg", "dns", "h2", "nats", "pyroute2", "valkey"),
     "a2a": ("a2a", "httpx"),
     "agents": ("mcp", "openai"),
     "apis": ("promql_parser",),

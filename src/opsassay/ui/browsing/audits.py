@@ -31,7 +31,7 @@ def audit_view(state: Shown, domain: str) -> View:
         with _ONE:
             claim, parts, whole, said = _run_audit(standing)
     except OpsAssayError as error:
-        return view | {"answer": f"There is no audit, since {plain(str(error), 600)}"}
+        return view | {"answer": f"There is no audit: {plain(str(error), 600)}"}
     return view | {"answer": said, "claim": claim, "parts": parts, "audit": whole}
 
 
