@@ -14,14 +14,15 @@ from opsassay.core.schema.base import Noun, Written
 from opsassay.core.schema.validation_errors import described, problem, reason
 from opsassay.evals.runner.queue import JobsAtWork
 from opsassay.scoring.verifiers.judgement import Judgement
+from opsassay.telemetry.otlp.counts import ReceiverStats, SessionStats
 
 
 def _models(base):
-    """Return all models of core.schema, of runs and of verdicts that derive from *base*."""
+    """Return all models of core.schema that derive from *base*."""
     for module in pkgutil.iter_modules(opsassay.core.schema.__path__):
         importlib.import_module(f"opsassay.core.schema.{module.name}")
     found = [one for child in base.__subclasses__() for one in (child, *_models(child))]
-    return [one for one in found if one.__module__.startswith("opsassay.") and one.model_fields]
+    return [one for one in found if one.__module__.startswith("opsassay.core.schema.") and one.model_fields]
 
 
 class Cat(Written):
@@ -102,7 +103,7 @@ def test_values_are_called_as_who_wrote_them_calls_them():
 
 TIMES = {
     f"{model.__name__}.{name}": (model, name)
-    for model in (*_models(Noun), *_models(Written), Judgement, JobsAtWork)
+    for model in (*_models(Noun), *_models(Written), Judgement, JobsAtWork, ReceiverStats, SessionStats)
     for name, field in model.model_fields.items()
     if name.endswith("_ns") and "int" in str(field.annotation)
 }

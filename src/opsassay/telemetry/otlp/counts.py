@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from opsassay.core.schema.base import Noun
+from opsassay.core.schema.base import Int64, Noun
 
 SIGNALS = ("traces", "metrics", "logs")
 
@@ -44,15 +44,15 @@ class SessionStats(_Counted):
 
     name: str
     directory: str
-    opened_ns: int
-    closed_ns: int | None = None
+    opened_ns: Int64
+    closed_ns: Int64 | None = None
 
 
 class ReceiverStats(_Counted):
     """What the receiver saw since it started; *pending_bytes* wait for the disk, *cpu_s* is its processor time."""
 
     pid: int
-    started_ns: int
+    started_ns: Int64
     cpu_s: float
     pending_bytes: int
     sessions: dict[str, SessionStats]
