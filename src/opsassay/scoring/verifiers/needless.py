@@ -97,7 +97,7 @@ def needless_harm(
 
 
 def repaired_at(evidence: RunEvidence, losses: RequestLosses, scenario: Scenario, right: RightChanges) -> int | None:
-    """Return the time (ns) at which the agent's repair was done, None when it never was or nobody can tell.
+    """Return the time (ns) at which the agent's repair was done, None when it never was or is unknown.
 
     That is when each setting that the fault broke has been changed and each process that it broke or that was started
     with it has ended; where the fault is neither, when users are well and the alerts of the agent's start become quiet;
