@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -20,7 +21,7 @@ from opsassay.evals.remediation.controls.scripts import ControlScript
 from opsassay.evals.remediation.score import read_outcomes, read_recorded
 from opsassay.evals.remediation.solve import run_trials
 from opsassay.evals.remediation.trial import perform
-from opsassay.evals.remediation.trial.contract import TrialAgent, note_outcome
+from opsassay.evals.remediation.trial.contract import OUTCOMES, TrialAgent, note_outcome
 from opsassay.evals.remediation.trial.operators import play
 from opsassay.evals.runner.lease import LeaseTimes
 from opsassay.evals.runner.store import RunStore, read_run
@@ -165,6 +166,22 @@ def test_a_system_that_does_not_settle_is_said_not_to(tmp_path, monkeypatch):
     ((outcome, reason),) = [(one.outcome, one.reason) for one in read_outcomes(tmp_path)]
     assert outcome == "not_settled"
     assert "D1 still changed" in reason
+
+
+@pytest.mark.parametrize(("limit_s", "waited"), [(45, False), (300, True)])
+def test_recording_ends_once_the_system_can_no_longer_settle_in_time_and_not_before(
+    tmp_path, monkeypatch, limit_s, waited
+):
+    flapping = [0.9 if second % 4 else 1.0 for second in range(60)]
+    made_run(tmp_path, flapping, deployed=0, triggered=4, started=10, ended=20, actions=[change(11)])
+
+    def go_on(_):
+        raise InterruptedError
+
+    monkeypatch.setattr(environment.time, "sleep", go_on)
+    with pytest.raises(InterruptedError) if waited else nullcontext():
+        environment._record_until_settled(scenario(settling={"hold_s": 30, "limit_s": limit_s}), tmp_path)
+    assert (tmp_path / OUTCOMES).exists() is not waited
 
 
 def test_a_fault_that_ends_before_the_agent_acts_is_said_to_and_certifies_nobody(tmp_path):

@@ -241,14 +241,14 @@ def _await_alerts(
 
 
 def _record_until_settled(scenario: Scenario, run_dir: Path) -> None:
-    """Keep recording until everything judged was steady for the hold time, at most for the limit."""
+    """Keep recording until everything judged was steady for the hold time, or can no longer be within the limit."""
     committed = scenario.verification
     if committed.settling is None:
         return
     deadline = time.monotonic() + committed.settling.limit_s
-    while problem := settled(evidence := evidence_of(read_recorded(run_dir), scenario), committed).problem:
-        if time.monotonic() > deadline:
-            note_outcome(run_dir, "not_settled", problem)
+    while (over := settled(evidence := evidence_of(read_recorded(run_dir), scenario), committed)).problem:
+        if over.decided or time.monotonic() > deadline:
+            note_outcome(run_dir, "not_settled", over.problem)
             break
         time.sleep(SETTLE_EVERY_S)
     if evidence.first_change is not None and (reason := fault_ended(evidence, scenario)):

@@ -11,10 +11,14 @@ from opsassay.scoring.verifiers.evidence import RunEvidence, Series
 
 
 class Responsibility(NamedTuple):
-    """When the agent's responsibility ends, ns; and why the system had not settled by then, '' when it had."""
+    """When the agent's responsibility ends, ns; and why the system had not settled by then, '' when it had.
+
+    *decided* when no further reading can change that: it settled, or it changed too late to settle within the limit.
+    """
 
     time_ns: int
     problem: str
+    decided: bool = True
 
 
 def settled(evidence: RunEvidence, committed: Verification) -> Responsibility:
@@ -40,7 +44,7 @@ def settled(evidence: RunEvidence, committed: Verification) -> Responsibility:
             last, f"{what} still changed {(since - begins) / 1e9:.0f} s after the agent's end and last change"
         )
     if last + slack < over:
-        return Responsibility(last, _explain_too_short(committed.settling, last - since, what))
+        return Responsibility(last, _explain_too_short(committed.settling, last - since, what), decided=False)
     return Responsibility(min(over, max(last, begins)), "")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -11,6 +12,9 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+import psutil
 
 from live import skip_if_starved, state_folder
 
@@ -137,3 +141,22 @@ def wait_for(condition, limit_s):
     while not (met := condition()) and time.monotonic() < deadline:
         time.sleep(1)
     return met
+
+
+def containers_of(machine: Machine) -> dict[str, Any]:
+    """Return of each container of the user's project all that attaching may not change, by its name."""
+    ids = machine.run("podman", "ps", "--all", "--quiet", "--no-trunc").split()
+    found = {}
+    for one in json.loads(machine.run("podman", "inspect", *ids)):
+        kept = {key: one[key] for key in ("Id", "Image", "Config", "HostConfig", "Mounts")}
+        kept["networks"] = sorted(one["NetworkSettings"]["Networks"])
+        kept["running"] = one["State"]["Running"]
+        if one["State"]["Running"]:
+            script = "import sys; from opsassay.testbed.substrates.local.put_back import _limit_files as files\n"
+            script += "print(sorted((path.name, path.read_text()) for path in files(int(sys.argv[1]))))"
+            pid = str(one["State"]["Pid"])
+            kept["limits"] = machine.run(sys.executable, "-c", script, pid)
+            kept["rules"] = machine.run("nsenter", f"--net=/proc/{pid}/ns/net", "tc", "qdisc", "show", code=None)
+            kept["states"] = {one.status() == psutil.STATUS_STOPPED for one in [psutil.Process(int(pid))]}
+        found[one["Name"]] = kept
+    return found

@@ -15,7 +15,7 @@ import psutil
 import pytest
 import yaml
 
-from testbed.substrates.local.compose_machine import REASON, WITHOUT, machine_in, wait_for
+from testbed.substrates.local.compose_machine import REASON, WITHOUT, containers_of, machine_in, wait_for
 from testbed.substrates.local.trials_page import (
     certificates,
     commands_of_the_page,
@@ -286,25 +286,6 @@ def users_own(machine):
             (machine.project / name).unlink(missing_ok=True)
         for name in ("recorded", "trials"):
             shutil.rmtree(machine.project / name, ignore_errors=True)
-
-
-def containers_of(machine):
-    """Return of each container of the user's project all that attaching may not change, by its name."""
-    ids = machine.run("podman", "ps", "--all", "--quiet", "--no-trunc").split()
-    found = {}
-    for one in json.loads(machine.run("podman", "inspect", *ids)):
-        kept = {key: one[key] for key in ("Id", "Image", "Config", "HostConfig", "Mounts")}
-        kept["networks"] = sorted(one["NetworkSettings"]["Networks"])
-        kept["running"] = one["State"]["Running"]
-        if one["State"]["Running"]:
-            script = "import sys; from opsassay.testbed.substrates.local.put_back import _limit_files as files\n"
-            script += "print(sorted((path.name, path.read_text()) for path in files(int(sys.argv[1]))))"
-            pid = str(one["State"]["Pid"])
-            kept["limits"] = machine.run(sys.executable, "-c", script, pid)
-            kept["rules"] = machine.run("nsenter", f"--net=/proc/{pid}/ns/net", "tc", "qdisc", "show", code=None)
-            kept["states"] = {one.status() == psutil.STATUS_STOPPED for one in [psutil.Process(int(pid))]}
-        found[one["Name"]] = kept
-    return found
 
 
 def attach(machine):
