@@ -19,7 +19,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
-from multiprocessing.connection import Connection, Listener
+from multiprocessing.connection import Listener
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -146,19 +146,23 @@ def _serve_evaluator(folder: Path, order: dict[str, Any], try_text: Callable[[st
         ending = threading.Thread(target=tell_the_end, daemon=True)
         ending.start()
         try:
-            while (text := _receive_candidate(connection := listener.accept())) is not None:
-                connection.send(try_text(text))
-                connection.close()
+            while _score_candidate(listener, try_text):
+                pass
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             ending.join()
+            assert process.stdin is not None
+            process.stdin.close()
     if process.returncode:
         tail = "\n".join(readable(log.read_text(errors="replace"))[-15:])
         raise OperationError("openevolve ended before its time.", tail)
 
 
-def _receive_candidate(connection: Connection) -> str | None:
-    """Return the next candidate's text from *connection*, None when openevolve has ended."""
-    received: str | None = connection.recv()
-    return received
+def _score_candidate(listener: Listener, try_text: Callable[[str], dict[str, Any]]) -> bool:
+    """Answer the next candidate's text with its scores by *try_text*; return False when openevolve has ended instead."""
+    with listener.accept() as connection:
+        text: str | None = connection.recv()
+        if text is not None:
+            connection.send(try_text(text))
+    return text is not None
