@@ -34,7 +34,7 @@ def split_level(substrate: str) -> tuple[str, str | None]:
 
 
 def substrate_for(system: System, given: str) -> tuple[Substrate, str | None]:
-    """Return (substrate, isolation level) for *system* by *given*, "NAME:LEVEL"; a namespace that exists has its own."""
+    """Return (substrate, isolation level) by *given*, "NAME:LEVEL"; a *system* in a namespace defaults to Kubernetes."""
     name, level = split_level(given)
     if system.namespace is not None and name == HERE:
         return substrate_of("kubernetes", context=system.namespace.context), level

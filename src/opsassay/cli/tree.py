@@ -215,7 +215,7 @@ def renamed_command(words: Sequence[str]) -> tuple[str, str] | None:
 
 
 def command_in(words: Sequence[str]) -> str:
-    """Return the full present name of the command that *words* begin with, '' without one."""
+    """Return the full name of the command that *words* begin with, '' for none; a former name gives the present one."""
     if found := renamed_command(words):
         words = [*found[1].split(), *words[len(found[0].split()) :]]
     return next((name for count in (3, 2, 1) if (name := " ".join(words[:count])) in COMMANDS), "")

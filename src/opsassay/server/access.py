@@ -62,7 +62,7 @@ def new_id() -> str:
 
 
 def add_user(connection: Connection, state: Path, name: str, role: str, days: float | None = None) -> str:
-    """Create a user with *role*; return the token, not stored, valid for *days* (None: always); raises UserError."""
+    """Create a user, noted in the folder *state*; return a token, valid for *days* (None: always); raises UserError."""
     if role not in ROLES:
         raise UserError(f"There is no role {role!r}; choose one of {', '.join(ROLES)}.")
     if connection.execute(select(USERS.c.id).where(USERS.c.name == name)).first():
@@ -75,7 +75,7 @@ def add_user(connection: Connection, state: Path, name: str, role: str, days: fl
 
 
 def renew_token(connection: Connection, state: Path, name: str) -> str:
-    """Replace the token of the user *name* and return the new one; raises UserError."""
+    """Replace the token of the user *name*, note that in the folder *state*, return the token; raises UserError."""
     token = PREFIX + secrets.token_urlsafe(24)
     changed = update(USERS).where(USERS.c.name == name).values(**_make_token_row(token, None)).returning(USERS)
     row = connection.execute(changed).mappings().first()

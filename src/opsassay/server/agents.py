@@ -65,7 +65,11 @@ class AgentForm(Written):
 def register(
     connection: Connection, state: Path, artefacts: Artefacts, user: User, form: AgentForm, bundle: bytes | None
 ) -> str:
-    """Register the agent of *form* for *user* and return its id; *bundle* is its tar, if any; raises UserError."""
+    """Register the agent of *form* for *user* and return its id; raises UserError for a form that is not allowed.
+
+    Its files go to *state*, the server's folder; for the kind "bundle" they come from the tar *bundle*, and *artefacts*
+    stores that tar.
+    """
     _require_own_name(connection, user, form.name)
     if form.kind == "bundle" and bundle is None:
         raise UserError("A bundle has to be uploaded: a tar with agent.yaml and the files of the agent.")

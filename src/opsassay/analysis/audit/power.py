@@ -78,9 +78,10 @@ def _simulate_power(
     family: NDArray[np.int64],
     level: float,
 ) -> Power:
-    """Return the power to detect *gap*, from the random *deviations* (draws x systems) around it.
+    """Return the power to detect a mean effect *gap* at *level*, from its random *deviations* (draws x systems).
 
-    *family* has a number per system; *tau* and *share*, by which deviations were drawn, are copied into the result.
+    Per system, *variance* is that of its sampling error, *sizes* its number of cases, *family* its family's index.
+    *tau* and *share* (family share) are only copied into the result.
     """
     effect = gap + deviations
     found = random_effects(effect, variance, level)

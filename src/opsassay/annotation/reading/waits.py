@@ -35,7 +35,7 @@ def with_waits(entries: pl.DataFrame, exits: pl.DataFrame) -> tuple[pl.DataFrame
     failed = exits.get_column("failed").to_numpy()[rows]
 
     def total(weights: Floats) -> Floats:
-        """Return the sum of *weights* (one per call) for each caller, by row number."""
+        """Return the sum of *weights* (one per waiting exit) for each row of *entries*; 0 for one without exits."""
         return np.bincount(caller, weights=weights, minlength=size).astype(np.float64)
 
     length = exits.select((pl.col("end_ns") - pl.col("time_ns")).clip(lower_bound=1)).to_series().to_numpy()[rows]

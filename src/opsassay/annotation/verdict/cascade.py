@@ -32,7 +32,7 @@ class Trial:
 
 
 def public(component: str) -> str:
-    """Return *component* without the suffix that splits a wildcard route by the first call."""
+    """Return the name *component* without the internal suffix that tells requests on one wildcard route apart."""
     return component.partition(BEHIND)[0]
 
 

@@ -46,7 +46,7 @@ def command(tree: Path, output: Path, *, as_json: bool) -> None:
 )
 @json_option
 def harbor(tree: Path | None, scenarios: tuple[str, ...], output: Path, install: str | None, *, as_json: bool) -> None:
-    """Write Harbor tasks for each incident of TREE with a truth, or live --scenario; --install: their OpsAssay."""
+    """Write Harbor tasks for incidents of TREE with a truth, or live --scenario; --install: the OpsAssay they contain."""
     from opsassay.core.errors import UserError
     from opsassay.evals.runner.harbor import container_install
 

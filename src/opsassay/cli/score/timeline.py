@@ -47,8 +47,9 @@ def command(
 ) -> None:  # fmt: skip
     """Judge a run made without OpsAssay by the checks of SCENARIO; a check without evidence does not apply.
 
-    Evidence is --watch (logs of kubectl get -w) and --prometheus (range queries), or --records, and --actions.
-    --fault, --agent-start and --agent-end are times; --profile replaces the scenario's grading profile.
+    Evidence is --watch (logs of kubectl get -w) and --prometheus (range queries), or --records (JSON, one object a
+    tick), and --actions (the agent's). --fault, --agent-start and --agent-end are times (RFC 3339 or seconds since
+    1970); --profile replaces the scenario's grading profile.
     """
     from opsassay.core.errors import UserError
     from opsassay.evals.remediation.foreign.judging import ForeignRun

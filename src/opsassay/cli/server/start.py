@@ -39,7 +39,8 @@ def command(
 ) -> None:
     """Run the platform (leaderboards, agents, benchmarks, their API), with its own or a given database and workers.
 
-    With a COMMAND it serves for as long as that runs. --reindex first fills an empty database from the folder --state.
+    With a COMMAND it serves for as long as that runs. It listens on --bind and answers to the host names --name too.
+    --reindex first fills an empty database from the folder --state.
     """
     from opsassay.server.serving import ServeSettings, serve
 

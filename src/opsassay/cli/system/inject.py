@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @substrate_option
 @json_option
 def command(fault: Path, name: str | None, duration_s: float | None, substrate: str, *, as_json: bool) -> None:
-    """Inject what the YAML file FAULT says into a running system; it is undone at its end, or on Ctrl-C."""
+    """Inject the fault of the YAML file FAULT into a running system (--on); undo it after --duration or on Ctrl-C."""
     from opsassay.core.errors import LostError, UserError
     from opsassay.core.schema.files import load_yaml
     from opsassay.core.schema.incident import FaultPlan

@@ -18,7 +18,7 @@ from opsassay.cli.output import NumberRange, echo
 def command(
     system: str, name: str | None, seed: int, rate_rps: float | None, image: str | None, endpoint: str | None
 ) -> None:
-    """Print SYSTEM (a name, or the path of a YAML file) as Kubernetes manifests for `kubectl apply -f`."""
+    """Print SYSTEM (a name or YAML file), with a load of --rate requests/s, as manifests for `kubectl apply -f`."""
     from opsassay.testbed.apps import load_system
     from opsassay.testbed.substrates.kubernetes.manifests.image import IMAGE
     from opsassay.testbed.substrates.kubernetes.manifests.system import Deployed, render, require_own_runtime
@@ -52,7 +52,10 @@ def worker(
     secret: str,
     domains: tuple[str, ...],
 ) -> None:
-    """Print a Deployment of workers of the platform (`opsassay server worker`)."""
+    """Print a Deployment of `opsassay server worker` for --server: --replicas pods, each with --jobs runs at a time.
+
+    --claim is the volume claim of the platform's folder, --secret the Secret with the database's address.
+    """
     from opsassay.evals.runner.domain import domain_named
     from opsassay.server.manifests import IMAGE, WorkerDeployment
     from opsassay.testbed.substrates.kubernetes.manifests.system import render

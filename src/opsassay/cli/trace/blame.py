@@ -320,7 +320,7 @@ def _rerun_of(path: Path, rerun: str | None, upstream: str | None, settings: Bla
 
 
 def _blame_as_json(path: Path, trace: Trace, blamed: Any) -> dict[str, Any]:
-    """Return the blamed agent and step of *trace* as an item of JSON, with reason, cost and replayed prefixes."""
+    """Return *blamed* (a `Blamed`: agent, step, reason, cost, failure rate of each re-run prefix) as a JSON object."""
     return {
         "trace": str(path),
         "task": trace.task_id,

@@ -54,7 +54,7 @@ class KeptEvidence(EvidenceCache):
     def take(
         self, collector: Mapping[str, bytes], world: W, gather: Callable[[Mapping[str, bytes], W], CollectedEvidence]
     ) -> CollectedEvidence:
-        """Return the cached evidence of *collector* on *world*; raises UserError if absent. *gather* is not called."""
+        """Return the cached evidence of *collector* on *world*; UserError if absent, as *gather* is never called."""
         del gather
         path = self._folder / f"{evidence_key(collector, world)}.json"
         if not path.is_file():

@@ -250,10 +250,10 @@ def _extends_to_controllers(rule: Mapping[str, Any]) -> bool:
 
 
 def _derived_controllers(rules: list[Mapping[str, Any]], document: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the controller kinds that *rules* on pods of policy *document* apply to as well; raises UnsupportedError.
+    """Return the controller kinds to which Kyverno extends *rules* on pods: those that *document*, the policy, names.
 
-    Empty when a rule selects by name or label or names pods and other kinds, or when none names pods or controllers
-    without a version (kyverno/kyverno, pkg/autogen).
+    Empty if a rule selects by name or label, or lists Pod and other kinds, or if no rule lists an unversioned Pod or
+    controller. Raises UnsupportedError if the policy asks for an unknown kind (kyverno/kyverno, pkg/autogen).
     """
     requested = value_at(document, "metadata", "annotations", AUTOGEN)
     for rule in rules:

@@ -134,7 +134,7 @@ def _write_task(case: Case, right: Diagnosis, folder: Path, install: ContainerIn
 
 
 def _format_task_toml(id_: str, system: str, limits: Limits) -> str:
-    """Return the text of task.toml for the task *id_*, an incident of *system*."""
+    """Return Harbor's task.toml for the task *id_*, an incident of *system*; *limits* gives the agent's timeout."""
     described = f"Name the root causes of an incident of {system}, how it spread, and the evidence."
     return task_toml(
         id_,

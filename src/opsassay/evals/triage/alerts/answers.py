@@ -96,7 +96,7 @@ def by_severity(storm: Storm) -> Sorted:
 
 
 def by_calls(storm: Storm) -> Sorted:
-    """Return the baseline answer with one group per set of services connected by calls, largest first; no noise."""
+    """Return a baseline answer: one group of alerts per set of services linked by calls, largest first; noise is []."""
     home = {alert.service: alert.service for alert in storm.alerts}
     for caller, callee in storm.calls:
         if caller in home and callee in home:

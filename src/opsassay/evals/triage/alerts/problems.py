@@ -54,7 +54,7 @@ def problems_of(case: Case) -> tuple[Problem, ...]:
 
 
 def faults_of(case: Case) -> frozenset[tuple[str, str]]:
-    """Return the (type, place) of each fault of *case*; empty without a ground truth."""
+    """Return (fault type, service or host as text) of each fault of *case*; empty without a ground truth."""
     return frozenset((one.type, str(one.place)) for one, *_ in case.truth.affected()) if case.truth else frozenset()
 
 

@@ -127,9 +127,9 @@ class KubernetesSubstrate:
         isolation: str | None = None,
         furnishing: SystemPopulation | None = None,
     ) -> Iterator[KubernetesSystem]:
-        """Run *system*, as `deploy` does, during the block and yield it; its namespaces are deleted at the end.
+        """Start *system*, as `deploy` does with these arguments, yield it, and delete its namespaces after the block.
 
-        A namespace that exists is observed, and restored at the end.
+        A *system* that names an existing namespace is observed and restored instead, as `attached` does.
         """
         if system.namespace is not None:
             _refuse_level(isolation)

@@ -16,6 +16,7 @@ def requires_key(key: str) -> Middleware:
 
     @web.middleware
     async def with_key(request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Return the response of *handler* to *request*; a refusal as JSON without the key or after an exception."""
         if not key or not hmac.compare_digest(request.headers.get(KEY_HEADER, ""), key):
             return _refusal_response(404, "the key is missing or wrong")
         try:

@@ -60,7 +60,7 @@ class PodEndpoints:
         )  # fmt: skip
 
     def counters(self, pod: str, timeout_s: float = 5.0) -> dict[str, Any]:
-        """Return the counters of *pod*'s process and its desired state; it is asked once."""
+        """Return the counters of *pod*'s process and the pod's desired state, by one request without a retry."""
         answer: dict[str, Any] = self.request(pod, "GET", "", timeout_s=timeout_s, tries=1)
         return answer
 
@@ -69,7 +69,7 @@ class PodEndpoints:
         self.request(pod, "PUT", "desired", desired.model_dump(mode="json"))
 
     def ledger(self, pod: str) -> bytes:
-        """Return the ledger of *pod*, what faults caused in its processes, as JSON lines."""
+        """Return the ledger of *pod*: a JSON line for each effect of a fault in its processes."""
         lines: bytes = self.request(pod, "GET", "ledger", raw_answer=True)
         return lines
 
@@ -77,9 +77,9 @@ class PodEndpoints:
 def ledger_of(
     pod_endpoints: PodEndpoints, system: System, saved_ledgers: Mapping[str, bytes], since_ns: int
 ) -> pl.DataFrame:
-    """Return what faults caused in *system* since *since_ns* (UTC), by present pods and *saved_ledgers* of former ones.
+    """Return each effect of a fault in *system* since *since_ns* (UTC), with the columns of `read_ledger`.
 
-    *saved_ledgers* is {file name: lines}; columns as in `read_ledger`.
+    They are read from the pods that run, and from *saved_ledgers*, {file name: JSON lines}, of pods that are gone.
     """
     from opsassay.testbed.recording.ledger import read_ledger
 

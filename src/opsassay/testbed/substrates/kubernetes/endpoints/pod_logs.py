@@ -1,7 +1,6 @@
-"""What pods of a namespace that exists say of themselves while it is recorded: lines, states of containers, events.
+"""Records pods of an existing namespace through the Kubernetes API: log lines, container states and use, events.
 
-They come from the API, as kubectl's do. A container is followed from the start of the session, or of the container; what it
-wrote is kept also when its pod is gone.
+A container is followed from the start of the session or of the container; its lines are kept when its pod is gone.
 """
 
 from __future__ import annotations
@@ -57,12 +56,12 @@ class PodLogs:
         self._sampling.start()
 
     def stop(self) -> None:
-        """Stop following; threads end with their present wait."""
+        """Stop following pods; the threads are not awaited: each ends with its next line or wait."""
         self._stopping.set()
         self._pods.stop()
 
     def write(self, folder: Path) -> None:
-        """Add what was seen to the spool of a closed session in *folder*; without the right to list events none of them."""
+        """Stop, and append lines, states and events to a closed session's spool in *folder*; events only if permitted."""
         self.stop()
         events = list[Object]()
         with suppress(DeniedError):
@@ -75,7 +74,7 @@ class PodLogs:
             _append(folder, "metrics", request)
 
     def _follow_pod(self, event: str, pod: Object) -> None:
-        """Begin to read each container of *pod* that has started since, but for a pod that is gone or not of a service."""
+        """Start a reader thread per newly running container of *pod* (a watch *event*), if the pod is of a service."""
         if event == "DELETED" or service_of(pod) not in self._services:
             return
         self._seen[pod["metadata"]["name"]] = pod
@@ -89,7 +88,7 @@ class PodLogs:
             thread.start()
 
     def _read_container(self, pod: Object, container: str) -> None:
-        """Read the lines of *container* of *pod* until it ends or the session does."""
+        """Store the log lines of *container* of *pod* until the container or the session ends; runs in a thread."""
         path = f"{self._api.path_of('Pod', self._namespace, pod['metadata']['name'])}/log"
         since = datetime.fromtimestamp(self._opened_ns / 1e9).astimezone().isoformat(timespec="seconds")
         query = {"container": container, "follow": "true", "timestamps": "true", "sinceTime": since}
@@ -106,7 +105,7 @@ class PodLogs:
                 return
 
     def _keep(self, pod: Object, container: str, line: str) -> None:
-        """Keep *line*, a time and what *container* of *pod* wrote then, unless it is older than the session."""
+        """Store *line* ("TIME TEXT") of *container* of *pod* as a log record, unless it is older than the session."""
         time_text, _, text = line.partition(" ")
         with suppress(ValueError):
             time_ns = _nanoseconds(time_text)
@@ -114,7 +113,7 @@ class PodLogs:
                 self._records.append((resource_of(pod, container), _record(time_ns, read_line(text.rstrip()))))
 
     def _sample(self) -> None:
-        """Note at intervals which pods are ready, how often their containers were started again, and what they use."""
+        """Every STATES_EVERY_S s store readiness of pods, and restarts and use of containers; runs in a thread."""
         while not self._stopping.wait(STATES_EVERY_S):
             now_ns, found = time.time_ns(), []
             there = [one for one in self._pods.all() if service_of(one) in self._services and not is_over(one)]
@@ -133,7 +132,7 @@ class PodLogs:
             self._states.append(ExportMetricsServiceRequest(resource_metrics=found))
 
     def _usage(self, nodes: set[str]) -> dict[tuple[str, str], Object]:
-        """Return {(uid of a pod, container): what its kubelet has measured since the last time}, by *nodes* that tell."""
+        """Return {(pod uid, container): its new entry in the kubelet's summary}; *nodes* that refuse are skipped."""
         found = {}
         for node in sorted(nodes):
             with suppress(OpsAssayError):  # this user may not ask it, or it is down
@@ -147,7 +146,7 @@ class PodLogs:
         return found
 
     def _records_of_events(self, events: list[Object]) -> Iterator[tuple[Object, LogRecord]]:
-        """Yield (resource, record) of those of *events* that happened to pods of the services meanwhile."""
+        """Yield (resource, log record) for each of *events* on a pod of the services since the session began."""
         for event in events:
             about, when = event.get("involvedObject") or {}, event.get("lastTimestamp") or event.get("eventTime")
             pod = self._seen.get(about.get("name", ""))
@@ -164,7 +163,7 @@ class PodLogs:
 
 
 def usage_of(pod: Object, name: str, measured: Object) -> dict[str, float]:
-    """Return {metric: value} of the container *name* of *pod*, as its kubelet has *measured* it; {} of nothing."""
+    """Return {metric: value} of container *name* of *pod* from *measured*, its kubelet's summary; {} if incomplete."""
     cpu, memory = measured.get("cpu", {}), measured.get("memory", {})
     if "usageNanoCores" not in cpu or "workingSetBytes" not in memory:
         return {}
@@ -184,7 +183,7 @@ def usage_of(pod: Object, name: str, measured: Object) -> dict[str, float]:
 
 
 def resource_of(pod: Object, container: str) -> dict[str, str]:
-    """Return the OpenTelemetry resource attributes of *container* of *pod*; '' stands for none."""
+    """Return the OpenTelemetry resource attributes of *container* of *pod*; of the pod alone for ''."""
     kind, owner = owner_of(pod) or ("", "")
     service, metadata = service_of(pod), pod["metadata"]
     found = {
@@ -208,7 +207,7 @@ def _nanoseconds(text: str) -> int:
 
 
 def _record(time_ns: int, line: OutputLine) -> LogRecord:
-    """Return *line*, written at *time_ns*, as OTLP's log record."""
+    """Return the log *line*, written at *time_ns* (ns since 1970), as an OTLP log record."""
     record = LogRecord(time_unix_nano=time_ns, severity_text=line.level, severity_number=line.number)  # type: ignore[arg-type]
     record.body.string_value = line.body
     if line.trace_id and line.span_id:
@@ -229,7 +228,7 @@ def _by_resource(records: Iterable[tuple[Object, LogRecord]]) -> Iterator[Resour
 
 
 def _append(folder: Path, signal: str, request: ExportLogsServiceRequest | ExportMetricsServiceRequest) -> None:
-    """Add *request* to the spool of *signal* in *folder* as a receiver would have done."""
+    """Append *request* to the spool file of *signal* (logs, metrics) in *folder*, as the receiver does."""
     payload = request.SerializeToString()
     spool = SpoolFile(spool_path(folder, signal))
     try:

@@ -48,7 +48,7 @@ class RemoteReceiver:
             self._logs[name] = self._begin_logs()
 
     def refresh(self, name: str) -> None:
-        """Copy what session *name* has recorded since the last time; raises LostError if the receiver was replaced."""
+        """Append to session *name*'s folder its records since the last copy; LostError if the receiver was replaced."""
         session = self._sessions[name]
         try:
             _fetch_new(session, name, REFRESH_TIMEOUT_S, REFRESH_TRIES)

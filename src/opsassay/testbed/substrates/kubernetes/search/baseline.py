@@ -39,7 +39,7 @@ class ClusterBaseline(NamedTuple):
 
 
 def take_baseline(running: KubernetesSystem) -> ClusterBaseline:
-    """Return the present objects of the *running* system and state of the cluster as the baseline."""
+    """Return the present objects of the *running* system, and the cluster's state, to which a reset later returns."""
     found = objects_in(running.api, running.name)
     return ClusterBaseline({key: normal(item) for key, item in found.items()}, rest_of(running.api))
 
@@ -54,7 +54,7 @@ def objects_in(api: Api, namespace: str) -> dict[Key, Object]:
 
 
 def rest_of(api: Api) -> dict[str, Any]:
-    """Return the state of the cluster that must not change: webhooks, cordons and taints of nodes, static pods."""
+    """Return the state outside the namespace that must not change: webhooks, cordons and taints, static pods."""
     webhooks: list[Any] = []
     for plural in WEBHOOKS:
         items = api.request("GET", f"/apis/admissionregistration.k8s.io/v1/{plural}")["items"]

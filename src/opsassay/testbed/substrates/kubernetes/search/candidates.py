@@ -15,10 +15,10 @@ from opsassay.testbed.substrates.kubernetes.search.baseline import RESTORED
 
 
 def primitives(system: System, target: str, *, nodes: bool) -> tuple[Block, ...]:
-    """Return the single changes that candidates for the workload *target* are composed of; raises NotFoundError.
+    """Return the changes to service *target* that a fault search combines into faults; raises NotFoundError.
 
-    They are a network policy, a disruption budget, a wrong image, a wrong selector, no change, and with access to
-    *nodes* a delayed control plane.
+    They are a network policy, a disruption budget, a wrong image, a wrong selector, no change, and if *nodes* may be
+    changed a delayed control plane.
     """
     if target not in system.services:
         raise NotFoundError("service", target, system.services)
@@ -41,10 +41,9 @@ def primitives(system: System, target: str, *, nodes: bool) -> tuple[Block, ...]
 
 
 def audit_cases(target: str) -> tuple[Block, ...]:
-    """Return one candidate against *target* for each reason to refuse a candidate (paper, App. H.3).
+    """Return a fault of *target* for each reason to refuse a fault in a search (paper, App. H.3).
 
-    The workload is deleted; a cluster-wide object is created, which the reset does not remove; a static pod is
-    replaced.
+    The workload is deleted; a ClusterRole is created, which the reset does not remove; a static pod is replaced.
     """
     gone = OpsCall(verb="delete", arguments={"kind": "Deployment", "name": target})
     role = _create_call("ClusterRole", "operators", {"rules": []})
@@ -79,7 +78,7 @@ TO_A_NODE = frozenset({"hostPath", "hostNetwork", "hostPID", "hostIPC", "privile
 
 
 def refusal(composition: Composition, *, nodes: bool) -> str | None:
-    """Return why *composition* must not be applied, since a reset does not undo it; *nodes*: a node command exists."""
+    """Return why a reset would not undo the fault *composition*, None when it would; *nodes*: nodes can be changed."""
     return next((reason for change in composition.changes if (reason := _why_outside(change, nodes=nodes))), None)
 
 

@@ -79,7 +79,7 @@ class ClusterSearchEnvironment(SearchEnvironment):
         return candidates.refusal(composition, nodes=bool(self._nodes.command))
 
     def start(self) -> None:
-        """Wait until the system equals the baseline; raises OperationError when it does not."""
+        """Wait until the system equals the baseline; raises OperationError when it does not in time."""
         verify(self.running, self._baseline, self._url)
 
     def settle(self) -> None:
@@ -130,7 +130,7 @@ class ClusterSearchEnvironment(SearchEnvironment):
 
 
 def _list_blocks(system: System, target: str, settings: Mapping[str, Any]) -> tuple[Block, ...]:
-    """Return the single changes that candidates for *target* are composed of, by *settings* of the cluster."""
+    """Return the changes to *target* that a search combines into faults; to nodes if *settings* have a node command."""
     return primitives(system, target, nodes=bool(settings.get("node_command")))
 
 
