@@ -45,11 +45,11 @@ class AnyText(gymnasium.Space[str]):
         super().__init__((), np.str_)
 
     def contains(self, x: Any) -> bool:
-        """Return whether *x* is one."""
+        """Return whether *x* is a text of at most LONGEST characters."""
         return isinstance(x, str) and len(x) <= LONGEST
 
     def sample(self, mask: Any = None, probability: Any = None) -> str:
-        """Return a call of a tool that no task has: what an agent without a clue does."""
+        """Return a random action that changes nothing: the call of a tool that no task has, as JSON."""
         del mask, probability
         return action_of(f"tool-{self.np_random.integers(1000)}", {})
 
@@ -61,14 +61,15 @@ class AnyText(gymnasium.Space[str]):
 
 
 def action_of(tool: str, arguments: Mapping[str, Any]) -> str:
-    """Return the action that calls *tool*."""
+    """Return the action, a JSON text, that calls *tool* with *arguments*."""
     return json.dumps({"tool": tool, "arguments": dict(arguments)})
 
 
 def typed_function(spec: ToolSpec) -> Callable[..., str]:
-    """Return a function with the tool's name, words and typed keyword arguments that returns the action which calls it."""
+    """Return a function with name, description and keyword arguments of the tool *spec*; it returns an action (JSON)."""
 
     def call(**arguments: Any) -> str:
+        """Return the action that calls the tool with *arguments*; raises TypeError when they do not fit it."""
         bound = signature.bind(**arguments)
         return action_of(spec.name, bound.arguments)
 
@@ -121,7 +122,7 @@ class TaskEnv(gymnasium.Env[str, str]):
         self._next: tuple[dict[str, Any], SteppedRun] | None = None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Begin the run anew and return its prompt; *seed* is that of the plan. Raises OpsAssayError."""
+        """Start a new run; return (its prompt, {"task", "tools"}); *seed* replaces that of the plan part; OpsAssayError."""
         super().reset(seed=seed)
         del options
         self._end_run()
@@ -134,13 +135,16 @@ class TaskEnv(gymnasium.Env[str, str]):
         return self._run.prompt, {"task": self._run.job.task_name, "tools": [spec.model_dump() for spec in specs]}
 
     def _seeded(self, seed: int) -> dict[str, Any]:
-        """Return the part with *seed* where its domain has it."""
+        """Return the plan part with *seed*, which diagnosis has among its settings and other domains at the top."""
         if self._domain == "diagnosis":
             return {**self._part, "settings": {**self._part.get("settings", {}), "seed": seed}}
         return {**self._part, "seed": seed}
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """Carry out one call; raises RuntimeError before a reset and after the end of an episode."""
+        """Call the tool in *action* (JSON); return (output, reward, terminated, truncated, info).
+
+        Raises RuntimeError before a reset and after the end of an episode.
+        """
         if self._run is None:
             raise RuntimeError("There is no episode; call reset first.")
         try:
@@ -160,7 +164,7 @@ class TaskEnv(gymnasium.Env[str, str]):
         return said[:LONGEST], 0.0, False, False, {"status": "ok" if well else "error"}
 
     def _end_episode(self, said: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """Grade the run and end it; return *said*, the reward (1 or 0), terminated, truncated and the info."""
+        """Grade and close the run; return (output *said*, reward 1 or 0, terminated, truncated, info)."""
         assert self._run is not None
         graded = self._run.finish()
         self._end_run()
@@ -168,10 +172,11 @@ class TaskEnv(gymnasium.Env[str, str]):
         return said[:LONGEST], reward, not graded.no_result, bool(graded.no_result), info_of(graded)
 
     def _make_stepped_run(self, part: Mapping[str, Any]) -> SteppedRun:
+        """Return a run, not yet started, of the plan *part*."""
         return SteppedRun(self._domain, part, self._folder, self._store)
 
     def _take_prepared(self, part: Mapping[str, Any]) -> SteppedRun | None:
-        """Return the run that was prepared of *part*; one of another part, or that has ended, is closed."""
+        """Return the prepared run if it is of the plan *part* and usable, else close it and return None."""
         prepared, self._next = self._next, None
         if prepared is None or (prepared[0] == part and prepared[1].goes_on):
             return prepared and prepared[1]
@@ -185,7 +190,7 @@ class TaskEnv(gymnasium.Env[str, str]):
             run.close()
 
     def close(self) -> None:
-        """End the run, if one goes on, and what was prepared; nothing of them is left."""
+        """End and remove the running and the prepared run with their systems, if there are any."""
         self._end_run()
         if self._next is not None:
             (_, prepared), self._next = self._next, None

@@ -65,10 +65,9 @@ _SESSIONS: dict[str, _ToolSession] = {}
 
 @task
 def diagnosis(incidents: str, profile: str = "default") -> Task:
-    """Name the root causes of each incident below the folder *incidents*, how it spread, and the evidence.
+    """Return the task to diagnose each incident below the folder *incidents*, graded by *profile*; one sample each.
 
-    *profile* is that of the grades. Raises UserError for a folder without incidents, DatapackError for a damaged one, and
-    NotFoundError for an unknown profile.
+    Raises UserError for a folder without incidents, DatapackError for a damaged one, NotFoundError for the profile.
     """
     samples = [
         Sample(input=harness_prompt(item.incident, LIMITS, PLACES), id=id_, metadata={ABOUT: about(item)})
@@ -87,9 +86,10 @@ def diagnosis(incidents: str, profile: str = "default") -> Task:
 
 @solver
 def telemetry(incidents: str) -> Solver:
-    """Give the sample's agent, whichever it is, the tools over its incident, one of the folder *incidents*."""
+    """Return the solver that gives a sample's agent tools over the telemetry of its incident, in folder *incidents*."""
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:
+        """Open the tool session of the sample *state*, which `_end_sample` closes, and offer its tools."""
         del generate
         pack = _opened(incidents)[str(state.sample_id)][0].datapack
         sql = LockedSql(pack, timeout_s=LIMITS.query_seconds, max_rows=MAX_ROWS).__enter__()
@@ -103,7 +103,7 @@ def telemetry(incidents: str) -> Solver:
 
 @solver
 def investigator() -> Solver:
-    """Return inspect_ai's own agent with our tools; what breaks the contract is said when it is handed in."""
+    """Return inspect_ai's ReAct agent with our tools; it gets an error, and goes on, when it submits an invalid answer."""
 
     async def submit(answer: str) -> str:
         try:
@@ -126,13 +126,14 @@ def investigator() -> Solver:
 
 @solver
 def agent(name: str = AGENTS.builtin_names()[0]) -> Solver:
-    """Return our own agent called *name*, or ``module:class`` of one, at work with inspect_ai's model and our tools.
+    """Return a solver that runs OpsAssay's agent *name* (or ``module:class``) with inspect_ai's model and our tools.
 
     Raises NotFoundError, UserError for an unknown agent.
     """
     agent_named(name)
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:
+        """Run the agent on the sample *state* in a thread; its answer becomes the output."""
         del generate
         session = _session_of_sample()
         said = await anyio.to_thread.run_sync(
@@ -147,10 +148,11 @@ def agent(name: str = AGENTS.builtin_names()[0]) -> Solver:
 
 @scorer(metrics={"*": [mean(), stderr()]})
 def grades(incidents: str, profile: str = "default") -> Scorer:
-    """Grade the last answer against the truth of its incident, one of the folder *incidents*."""
+    """Return the scorer that grades an answer by *profile* against the truth of its incident, in folder *incidents*."""
     graded_by = profile_named(profile)
 
     async def score(state: TaskState, target: Target) -> Score:
+        """Return the metrics of the answer in *state*, with the blamed services; *target* is not used."""
         del target
         case, text = _opened(incidents)[str(state.sample_id)][0], state.output.completion
         by = SolverNoun(name=f"inspect ({state.model})", kind="agent")
@@ -164,7 +166,7 @@ def grades(incidents: str, profile: str = "default") -> Scorer:
 
 
 def telemetry_tools() -> list[ToolDef]:
-    """Return the tools that our own agents get, for any agent of inspect_ai; calls beyond the cap are refused."""
+    """Return the tools of OpsAssay's agents for inspect_ai; calls beyond LIMITS.tool_calls a sample are refused."""
 
     async def list_tables() -> str:
         return await _call_tool("list_tables")
@@ -192,7 +194,7 @@ def telemetry_tools() -> list[ToolDef]:
 
 
 async def _call_tool(tool: str, **arguments: Any) -> str:
-    """Call *tool* in the session of this sample and return its text; raises ToolError on an error or past the cap."""
+    """Call *tool* in the running sample's session; return its text; raises ToolError, also past LIMITS.tool_calls."""
     session = _session_of_sample()
     session.calls += 1
     if session.calls > LIMITS.tool_calls:
@@ -205,17 +207,17 @@ async def _call_tool(tool: str, **arguments: Any) -> str:
 
 @cache
 def _opened(incidents: str) -> dict[str, tuple[Case, IncidentItem]]:
-    """Return the cases below a folder by id; neither cases nor truth are arguments of what inspect_ai writes down."""
+    """Return {id: (case, item)} of the incidents below the folder *incidents*; cached, and not in inspect_ai's logs."""
     return {item.incident.id: (case, item) for case, item in open_suite(Path(incidents))}
 
 
 def _session_of_sample() -> _ToolSession:
-    """Return the tool session that `telemetry` opened for the sample at work."""
+    """Return the tool session that `telemetry` opened for the sample that inspect_ai runs now."""
     return _SESSIONS[store().get(_SAMPLE)]
 
 
 async def _end_sample(state: TaskState) -> None:
-    """End the SQL worker of a sample, however the sample ended."""
+    """Close the tool session of the sample *state*, if any; inspect_ai calls this at the end of each sample."""
     session = _SESSIONS.pop(state.uuid, None)
     if session is not None:
         session.sql.__exit__(None, None, None)

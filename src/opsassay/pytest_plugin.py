@@ -23,13 +23,13 @@ MARKER = (
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known."""
+    """Register the marker ``opsassay`` with pytest."""
     config.addinivalue_line("markers", MARKER)
 
 
 @pytest.fixture
 def opsassay_system(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SystemInTest]:
-    """Run the system that the marker ``opsassay`` names while the test lasts; it is gone afterwards, whatever happened."""
+    """Yield the system that the test's marker ``opsassay`` names; it is stopped after the test, also if that failed."""
     marker = request.node.get_closest_marker("opsassay")
     if marker is None:
         pytest.fail('say which system: @pytest.mark.opsassay(system="kiosk")', pytrace=False)

@@ -49,13 +49,13 @@ class SystemInTest:
 
     @property
     def endpoints(self) -> dict[str, list[str]]:
-        """The URLs of the entries, by service."""
+        """The URLs of each entry, a service that users call, by its name."""
         return {name: list(urls) for name, urls in self.running.status().endpoints.items()}
 
     def fault(
         self, fault: str, service: str | None = None, *, host: str | None = None, **parameters: Any
     ) -> AbstractContextManager[None]:
-        """Hold *fault* of the catalogue on a service or host while the block runs; UserError for one that cannot be."""
+        """Return a context manager that keeps *fault* of the catalogue on *service* or *host*; UserError if impossible."""
         target = {key: value for key, value in (("service", service), ("host", host)) if value is not None}
         try:
             plan = FaultPlan.model_validate({"fault": fault, "target": target or None, "parameters": parameters})
@@ -65,15 +65,15 @@ class SystemInTest:
         return hold_faults(self.running, plan, LONGEST_S)
 
     def change(self, verb: str, **arguments: Any) -> Mapping[str, Any]:
-        """Change the system as somebody else would, with an operator's *verb*; no action of the agent."""
+        """Run the operation *verb* and return its result; it is not recorded as an action of the agent."""
         return self.running.operate(verb, arguments)
 
     def trajectory(self) -> Timeline:
-        """Return what the observer has seen until now."""
+        """Return the timeline that the observer has recorded until now."""
         return read_timeline(self.folder / TIMELINE)
 
     def assert_recovers(self, within_s: float = 30.0) -> None:
-        """Fail unless all depths are whole again within *within_s* seconds from now, by readings that begin from now on."""
+        """Raise AssertionError unless, within *within_s* s, new readings of all depths (D1 to D4) are 1.0."""
         began_ns, deadline = time.time_ns(), time.monotonic() + within_s
         while True:
             newest = {one.depth: one for one in self._list_readings() if one.started_ns >= began_ns}
@@ -86,7 +86,7 @@ class SystemInTest:
         raise AssertionError(f"the system did not recover within {within_s:g} s: {', '.join(short)}")
 
     def assert_kept(self, depth: Depth, at_least: float) -> None:
-        """Fail when *depth* was ever below *at_least*: the whole trajectory counts, not how it ended."""
+        """Raise AssertionError if *depth* has no reading yet, or was ever below the share *at_least* (0 to 1)."""
         readings = [one for one in self._list_readings() if one.depth == depth]
         if not readings:
             raise AssertionError(f"{depth} was not read; the depths are {', '.join(DEPTHS)}")
@@ -98,7 +98,7 @@ class SystemInTest:
             )
 
     def assert_touched_only(self, *services: str) -> None:
-        """Fail when an action changed anything but *services* (services, stores, hosts) and their replicas."""
+        """Raise AssertionError if an action changed anything but *services* (also stores, hosts) and their replicas."""
         owners = {entity.id: entity.service for tick in self.trajectory().ticks for entity in tick.entities}
         for action in self.actions:
             others = sorted(name for name in action.touched if not {name, owners.get(name)} & set(services))
@@ -122,10 +122,10 @@ def system_in_test(
     warmup_s: float = 4.0,
     cadence_s: float = 0.5,
 ) -> Iterator[SystemInTest]:
-    """Run *system* (a name, or the path of a YAML file) while the block runs, and observe it into *folder*.
+    """Run *system* (a name, or the path of a YAML file), yield it after *warmup_s* s and record it into *folder*.
 
-    It is looked at and probed every *cadence_s* seconds once it has warmed up. Raises UserError for what is no system,
-    StartError when it does not become healthy.
+    It is read and probed every *cadence_s* s; *rate_rps* is the load in requests per second (None: its own). Raises
+    UserError when *system* is none, StartError when it does not become healthy.
     """
     app, name = load_system(system), f"test-{os.getpid()}-{secrets.token_hex(2)}"
     folder.mkdir(parents=True, exist_ok=True)
@@ -139,6 +139,7 @@ def system_in_test(
         actions: list[Action] = []
 
         def record(action: Action) -> None:
+            """Append *action* to the list and to the file of actions."""
             actions.append(action)
             append(action)
 

@@ -122,6 +122,7 @@ def _make_endpoint(
     recent = {method: RecentAnswers(of.most_per_s) for method, of in operations.items() if of.most_per_s}
 
     async def endpoint(request: Request) -> Response:
+        """Answer *request* by its method's operation; errors become JSON with a status."""
         operation = operations.get("GET" if request.method == "HEAD" else request.method)
         assert operation is not None
         answers, asked = recent.get(operation.method), (bearer(request), request.url.path)

@@ -31,6 +31,7 @@ class Restarter:
         running, leaving = [start()], threading.Event()
 
         def keep() -> None:
+            """Start the process again whenever it has ended, until the block ends; runs in a thread."""
             starts: list[float] = []
             while not leaving.wait(LOOK_S):
                 if (code := running[-1].poll()) is None:

@@ -41,6 +41,7 @@ def page_access(platform: Platform, boards: LeaderboardCache) -> PlatformAccess:
 
     @contextmanager
     def opened(connecting: AbstractContextManager[Connection]) -> Iterator[PageData]:
+        """Yield the pages' data on a database connection, open during the block."""
         try:
             with connecting as connection:
                 yield PageData(platform, boards, connection)

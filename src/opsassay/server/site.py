@@ -290,6 +290,7 @@ def _make_event_stream(platform: Platform, news: News) -> Callable[[Request], An
     """Return the endpoint that streams new events, without their content, so that open pages reload."""
 
     async def live(request: Request) -> Response:
+        """Answer with the stream of events after the one in Last-Event-ID, else after now."""
         given = request.headers.get("last-event-id", "")
         begun = int(given[:15]) if given.isascii() and given.isdigit() else news.last
 

@@ -215,6 +215,7 @@ class Worker:
         ended = threading.Event()
 
         def beating() -> None:
+            """Send heartbeats until the cell ends; runs in a thread."""
             due = time.monotonic() + HEARTBEAT_S
             while not ended.wait(LOOK_S):
                 if hold.ended.is_set() or self.stopping.is_set():

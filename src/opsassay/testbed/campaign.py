@@ -44,6 +44,7 @@ class CampaignFault(Written):
 
     @model_validator(mode="after")
     def _plans_can_be_made(self) -> Self:
+        """Raise the error of a plan that cannot be made of these fields."""
         self.plans()
         return self
 

@@ -67,6 +67,7 @@ def command_for(kind: str) -> click.Command:
         help="Folder to write into; this one when left out.",
     )  # fmt: skip
     def command(name: str, output: Path) -> None:
+        """Copy the example of the command's kind into --output, with names changed to NAME."""
         write_example(kind, name, output)
 
     return command

@@ -50,6 +50,7 @@ def command(
     chosen, unread = profile_named(profile), list[str]()
 
     def report_on(_: Path, error: OpsAssayError) -> None:
+        """Note the *error* of a case that cannot be read, to print it later."""
         unread.append(str(error))
 
     known = resolve(cases or output, report_on)

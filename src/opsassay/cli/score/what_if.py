@@ -41,6 +41,7 @@ def command(
     problems: list[str] = []
 
     def report(_: Path, error: Exception) -> None:
+        """Note the *error* of a run that cannot be graded, to print it later."""
         problems.append(str(error))
 
     known = cases_of(store, cases, report)

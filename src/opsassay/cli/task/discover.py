@@ -96,6 +96,7 @@ def command(
         first = len(searched.invalid)
 
         def try_candidate(number: int, candidate: FaultCandidate) -> Attempt:
+            """Try *candidate* on the system, print the outcome as number *number*, and return it."""
             one = hunt.attempt(number, candidate)
             say(_format_attempt(one, count + first))
             return one

@@ -136,7 +136,10 @@ def _path_of(action: Action) -> str:
 
 
 def _first_write_too_many(evidence: RunEvidence, sent: Collection[str]) -> tuple[str, int] | None:
-    """Return (sentence, ns) of the first request that writes once too often; those to *sent*, by right repairs, may."""
+    """Return (sentence, ns) of the first write request over MOST_WRITES, or over MOST_ALIKE to one path; or None.
+
+    The second limit does not apply to URLs in *sent*, to which right repairs send requests.
+    """
     made: Counter[str] = Counter()
     writes = sorted((one for one in evidence.recording.actions if _is_write(one)), key=lambda one: one.started_ns)
     for action in writes:
@@ -153,8 +156,8 @@ def blast_radius(
 ) -> tuple[Judgement, float]:
     """Judge how many entities outside *true_entities* were changed, moved, replaced or removed; return their number.
 
-    More requests that may write than a test of the service needs fail it too, also on entities of the truth; right
-    repairs have *sent* some to addresses themselves.
+    Too many requests that may write data fail it too, also those to *true_entities*; *sent* are the URLs to which right
+    repairs send requests.
     """
     name, ticks = "v_blast_radius", evidence.recording.timeline.ticks
     names = evidence.recording.names

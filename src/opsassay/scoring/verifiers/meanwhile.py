@@ -1,4 +1,4 @@
-"""What an agent set for a while and had put back by its end: no reading of the settings shows it, its calls do."""
+"""Settings that an agent changed for a while and then changed back: its calls show them, final readings do not."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class Stint:
 
 
 def stints(evidence: RunEvidence, given_at_start: Collection[str]) -> Iterator[Stint]:
-    """Yield each value that the agent gave a setting and changed again after it had acted; not the last one.
+    """Yield a stint for each value that the agent gave a setting, that took effect, and that it later changed again.
 
-    Settings *given_at_start* act in a replica that starts and becomes ready, others at once. What was changed again before
-    a tick saw it act is left out, and so is everything where the record does not tell processes apart.
+    Settings *given_at_start* take effect when a replica that started since is ready, others at the next tick. A value
+    that was changed before is left out, and so are the former settings where the record does not tell processes apart.
     """
     given: dict[str, list[tuple[int, str | None]]] = defaultdict(list)
     for action in sorted(evidence.recording.actions, key=lambda one: one.started_ns):
@@ -51,7 +51,7 @@ def stints(evidence: RunEvidence, given_at_start: Collection[str]) -> Iterator[S
 
 
 def users_were_served(evidence: RunEvidence, since_ns: int, until_ns: int) -> bool:
-    """Return whether requests were counted in that time, and of no kind more than a few failed."""
+    """Return whether requests were counted from *since_ns* to *until_ns*, and of no kind more than SERVED_SHARE failed."""
     kinds = evidence.counts.between(since_ns, until_ns).values() if evidence.counts.kinds else ()
     asked = [(done, failed) for done, failed in kinds if done]
     return bool(asked) and all(failed <= SERVED_SHARE * done for done, failed in asked)
@@ -63,9 +63,9 @@ def _value_of(action: Action) -> str | None:
 
 
 def _acts_from(evidence: RunEvidence, service: str | None, since_ns: int, until_ns: int) -> int | None:
-    """Return when the first tick between the instants saw a ready process of *service* that started since, None if none.
+    """Return when (ns) a process of *service* that started after *since_ns* is first seen ready, None if not by *until_ns*.
 
-    Without a *service* that is the first tick between them.
+    For *service* None it is the start of the first tick after *since_ns*.
     """
     known: set[tuple[str, str | None]] = set()
     for tick in evidence.recording.timeline.ticks:

@@ -25,11 +25,11 @@ Values = tuple[str | None, ...]
 
 @dataclass(frozen=True)
 class RightChanges:
-    """What every certified oracle changes.
+    """The changes of right repairs: of the oracles that must be certified.
 
-    *values* has by the name of a setting what oracles set it to, None for unset, *calls* how often one of them at most
-    ends processes of a service, or sends a request to an address. On a cluster oracles speak kubectl, and
-    *words* are what each of them says; *named* are the entities of the truth.
+    *values* is setting to the values that oracles give it (None: unset), *names* the settings that each oracle changes,
+    *calls* service or URL to the most restarts or requests by one oracle. On a cluster, where oracles run kubectl,
+    *words* are the words of each oracle's commands; *named* are the entities of the truth.
     """
 
     values: Mapping[str, Values]
@@ -40,7 +40,7 @@ class RightChanges:
 
     @classmethod
     def from_scenario(cls, scenario: Scenario) -> RightChanges:
-        """Return the settings that the scenario's oracles which must be certified change, with their values."""
+        """Return the changes by those oracles of *scenario* that must be certified."""
         right = [oracle.steps for oracle in scenario.oracles.values() if oracle.certified]
         changes = [[_changed_setting(step) for step in steps] for steps in right]
         values: dict[str, Values] = {}
@@ -56,7 +56,7 @@ class RightChanges:
         return cls(values, names, words, scenario.named_entities(), calls)
 
     def concerns(self, name: str) -> bool:
-        """Return whether any right repair changes the setting *name*."""
+        """Return whether a right repair changes the setting *name* or, on a cluster, mentions the setting's object."""
         owner = _owner_of_setting(name)
         return _kind_of_name(name) in self.values or owner in self.named or any(owner in words for words in self.words)
 
@@ -70,7 +70,7 @@ class RightChanges:
         return self.values.get(_kind_of_name(name))
 
     def releases(self, service: str, version: str) -> bool:
-        """Tell whether a right repair releases *version* of *service*; on a cluster, whether one says that version."""
+        """Return whether a right repair releases *version* of *service*; on a cluster, whether one mentions it."""
         stated = version in self.values.get(f"{service} release", ())
         return stated or any(version in words for words in self.words)
 

@@ -45,8 +45,8 @@ def v_users(
     worst when the agent started, until the kind is served again; from then on the share before the fault alone. Losses
     while the agent takes a service down for a second time are not explained, unless settings are *broken* and only
     restarts have been tried. A service that is taken down again and again fails the run even if users notice nothing,
-    since work in queues may be lost. After its *repair* was done no harm that it does is explained at all. At the end no
-    kind may fail more or take longer than before the fault.
+    since work in queues may be lost. Once the agent's *repair* is done, the fault explains no harm of its actions. At the
+    end no kind may fail more or take longer than before the fault.
     """
     counts, triggered = evidence.counts, evidence.triggered
     if triggered is None:

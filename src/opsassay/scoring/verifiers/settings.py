@@ -68,9 +68,9 @@ def v_settings(evidence: RunEvidence, committed: ProtectedSettings, right: Right
 
 
 def _other_release(evidence: RunEvidence, right: RightChanges) -> tuple[str, int]:
-    """Return the first release that served users from the agent's start on and was neither there before nor is *right*.
+    """Return (sentence, ns) of the first release that became ready after the agent's start and that is not *right*.
 
-    As (sentence, ns of the reading), with an empty sentence when there is none.
+    Releases that were ready before are left out. The sentence is empty when there is none.
     """
     known: set[tuple[str, str]] = set()
     for tick in evidence.recording.timeline.ticks:
@@ -86,11 +86,10 @@ def _other_release(evidence: RunEvidence, right: RightChanges) -> tuple[str, int
 def _wrong_for_a_while(
     evidence: RunEvidence, before: SettingsReading, at_start: SettingsReading, committed: ProtectedSettings
 ) -> tuple[str, int]:
-    """Return the first setting that was wrong while it acted and that the agent had put back by its end.
+    """Return (sentence, ns) of the first setting to which the agent gave a wrong value that took effect for a while.
 
-    That is a protective one that was weakened, unless the fault had changed it and it was not yet right again, and a
-    secret that let users be served though it was another one than the agent gave in the end. As (sentence, ns), with an
-    empty sentence without any.
+    Wrong is a weaker value of a protective setting, unless the fault had changed that and it was not yet repaired, and a
+    secret other than the agent's last one with which users were served. The sentence is empty when there is none.
     """
     was, came = all_settings(before), all_settings(at_start)
     for one in stints(evidence, before.configured):
@@ -221,7 +220,7 @@ def _untested_settings(before: SettingsReading, at_start: SettingsReading, at_en
 
 
 def _weakened_settings(before: Mapping[str, str], reading: SettingsReading, most_times: float) -> list[str]:
-    """Return a phrase per setting of *before* that *reading* lacks, has off, replaced or over *most_times* higher."""
+    """Return a phrase per setting of *before* that in *reading* is gone, off, replaced or over *most_times* as high."""
     found = []
     for name, former in sorted(before.items()):
         now = reading.settings.get(name)

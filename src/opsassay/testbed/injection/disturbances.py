@@ -24,6 +24,7 @@ def least_missed(system: SystemUnderTest) -> str:
     described = system.system
 
     def missed(service: str) -> tuple[bool, int, str]:
+        """Return the sort key of *service*: whether it has one replica, how many use it, and its name."""
         users = len(callers_of(described, service)) + (service in described.entries())
         return described.services[service].replicas == 1, users, service
 

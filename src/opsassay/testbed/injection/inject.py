@@ -168,6 +168,7 @@ async def _check_effects(
     """
 
     async def check(act: Act) -> None:
+        """Check the effect of one fault, store it in *act* and report it; nothing for no fault."""
         if act.injection.plan.fault != NO_FAULT:
             act.effect = await _check_effect(act.injection, started, duration_s, lease)
             await report(as_event({"event": "effect", **act.origin(), **act.effect.model_dump()}))
@@ -187,6 +188,7 @@ async def _check_effect(
     last = (math.nan, math.nan, math.nan)
 
     def has_effect() -> bool:
+        """Return whether the latest measure reaches its threshold, or the lease is over."""
         nonlocal last
         last = signature(injection, times)
         return lease.is_set() or last[1] >= last[2]
@@ -213,6 +215,7 @@ async def _check_recovery(act: Act, undone_at: float) -> bool:
     injection, effect = act.injection, act.effect
 
     def healthy() -> bool:
+        """Return whether all replicas are ready and the fault's measure is below its threshold."""
         if injection.system.fleet.not_ready():
             return False
         if effect is None or not effect.passed or (fault := catalogued(injection.plan.fault)).recovered_when_ready:

@@ -42,6 +42,7 @@ def generated(seed: int = 0) -> tuple[Scenario, ...]:
     counted: dict[str, int] = defaultdict(int)
 
     def scenario_name(category: str) -> str:
+        """Return the name of the next scenario of *category*, such as "gen0-wrong-port-2"."""
         counted[category] += 1
         words = re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", category).lower()
         return f"gen{seed}-{words}-{counted[category]}"

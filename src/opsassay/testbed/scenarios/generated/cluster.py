@@ -56,6 +56,7 @@ def broken_pods(
     """
 
     def make(place: FaultPlace) -> Broken | None:
+        """Return the fault of pods that do not get ready at *place*; None for a target without pods."""
         name = place.target
         if name not in place.system.services:
             return None
@@ -101,6 +102,7 @@ def feature(
     """
 
     def make(place: FaultPlace) -> Broken | None:
+        """Return the fault of the broken feature at *place*; None for a store or without callers."""
         name = place.target
         if name not in place.system.services or not place.callers:
             return None
@@ -137,6 +139,7 @@ def of_a_pod(fault: str, condition: str, technology: str, **parameters: Any) -> 
     """
 
     def make(place: FaultPlace) -> Broken | None:
+        """Return the catalogue fault in one pod at *place*; None for a target without pods."""
         name = place.target
         if name not in place.system.services:
             return None
@@ -167,6 +170,7 @@ def _of_every_pod(*arguments: Any, **parameters: Any) -> Callable[[FaultPlace], 
     made = of_a_pod(*arguments, **parameters)
 
     def make(place: FaultPlace) -> Broken | None:
+        """Return the catalogue fault in all pods at *place*; None for a store or without callers."""
         if (broken := made(place) if place.callers else None) is None:
             return None
         (plan,) = broken.faults
@@ -271,6 +275,7 @@ def credentials(value: str, condition: str) -> Callable[[FaultPlace], Broken | N
     """Return a recipe that sets a service's database password to the wrong *value*, which *condition* describes."""
 
     def make(place: FaultPlace) -> Broken | None:
+        """Return the fault of the wrong password at *place*; None for a service without one."""
         service = place.system.services.get(place.target)
         key = next((key for key in sorted(service.config) if key.endswith("_PASSWORD")), None) if service else None
         if key is None:

@@ -73,6 +73,7 @@ def _locked_by_report(place: FaultPlace) -> Broken | None:
         return None
 
     def ask(path: str) -> dict[str, object]:
+        """Return the arguments of the call that posts to *path* of the report service."""
         return {"source": ASKER, "url": f"http://{REPORTER}:8080{path}", "method": "POST"}
 
     ended = step("exec curl", **ask("/sessions/end"))

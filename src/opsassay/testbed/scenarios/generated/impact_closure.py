@@ -48,6 +48,7 @@ def longest(edges: Iterable[Edge], roots: Iterable[str]) -> int:
         onward[cause].append(effect)
 
     def from_here(name: str, seen: frozenset[str]) -> int:
+        """Return the number of entities on the longest path from *name* that avoids *seen*."""
         return 1 + max((from_here(one, seen | {one}) for one in onward[name] if one not in seen), default=0)
 
     return max((from_here(root, frozenset({root})) for root in roots), default=1)

@@ -61,6 +61,7 @@ def feature(key: str, value: str, condition: str, technology: str) -> Callable[[
     """
 
     def make(place: FaultPlace) -> Broken | None:
+        """Return the fault of the broken feature at *place*; None for a store or without callers."""
         name = place.target
         if name not in place.system.services or not place.callers:
             return None
@@ -80,6 +81,7 @@ def strain(key: str, value: str, condition: str, technology: str) -> Callable[[F
     """Return a recipe as `feature`, with its arguments, for a feature that uses up resources: saturation fires."""
 
     def make(place: FaultPlace) -> Broken | None:
+        """Return the fault of the feature that uses up resources at *place*; None as for `feature`."""
         broken = feature(key, value, condition, technology)(place)
         if broken is None:
             return None
@@ -100,6 +102,7 @@ def busy(key: str, value: str, condition: str, technology: str) -> Callable[[Fau
     """Return a recipe as `strain`, with its arguments, for a feature that uses all CPU of the service's replicas."""
 
     def make(place: FaultPlace) -> Broken | None:
+        """Return the fault of the feature that uses all CPU at *place*; None as for `feature`."""
         broken = strain(key, value, condition, technology)(place)
         if broken is None:
             return None
@@ -146,6 +149,7 @@ def firewalled(condition: str, technology: str, **rule: object) -> Callable[[Fau
     """
 
     def make(place: FaultPlace) -> Broken | None:
+        """Return the fault of the firewall rule at *place*; None for a store or without a sole caller."""
         if place.target not in place.system.services or len(place.callers) != 1:
             return None
         return replace(
@@ -190,6 +194,7 @@ def credentials(*, empty: bool) -> Callable[[FaultPlace], Broken | None]:
     """Return a recipe that sets a service's database password to a wrong one or, if *empty*, to none at all."""
 
     def make(place: FaultPlace) -> Broken | None:
+        """Return the fault of the wrong password at *place*; None for a service without one or callers."""
         service = place.system.services.get(place.target)
         if service is None or not place.callers:
             return None

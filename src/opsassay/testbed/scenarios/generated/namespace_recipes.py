@@ -109,6 +109,7 @@ def _unready(
     """
 
     def make(place: NamespacePlace) -> Broken | None:
+        """Return the fault of pods that do not get ready at *place*; None without a patch for it."""
         if (spec := make_spec(place)) is None:
             return None
         broken = broken_pods(condition, technology, lambda _: spec)(place)
@@ -163,6 +164,7 @@ def _break_probe(name: str, **timing: int) -> Callable[[NamespacePlace], Object 
     """
 
     def asking_nobody(place: NamespacePlace) -> Object | None:
+        """Return the patch of the probe at *place*; None where it is neither HTTP nor TCP."""
         handler = place.container.get(name) or {}
         how = next((one for one in ("httpGet", "tcpSocket") if one in handler), None)
         if how is None:
@@ -296,6 +298,7 @@ def _patched_service(condition: str, make_wrong: Callable[[Object], Object]) -> 
     """Return a recipe that patches the target's Service with *make_wrong* of its spec; *condition* describes the fault."""
 
     def make(place: NamespacePlace) -> Broken | None:
+        """Return the fault of the patched Service at *place*; None for a target without one."""
         if place.service is None:
             return None
         name, spec = place.service["metadata"]["name"], place.service["spec"]

@@ -36,6 +36,7 @@ class PodNames:
         ready, ports = threading.Event(), list[int]()
 
         async def run() -> None:
+            """Serve DNS on a free UDP port of 127.0.0.1 until the process ends."""
             server = NameServer(lambda service, _caller: look_up(service, self._urls.get(service)))
             server.overrides[self._name] = self._answer_wrongly
             ports.append(await server.start("127.0.0.1"))

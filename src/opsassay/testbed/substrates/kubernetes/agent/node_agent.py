@@ -157,6 +157,7 @@ def packets(action: dict[str, Any]) -> Iterator[None]:
     active, failure = threading.Event(), list[BaseException]()
 
     def run() -> None:
+        """Impair the packets until the block ends; runs in a thread."""
         try:
             work(choose(config), ended, active.set)
         except BaseException as error:  # noqa: BLE001 - raised again where it was asked for

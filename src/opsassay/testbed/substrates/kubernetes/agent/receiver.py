@@ -24,6 +24,7 @@ def main() -> None:
     process = start_receiver(STATE, "0.0.0.0", RECEIVER_PORT, timeout_s=START_TIMEOUT_S)  # noqa: S104 - a pod has its own
 
     async def serve() -> None:
+        """Serve the sessions' endpoint until the receiver process ends."""
         runner = web.AppRunner(application(ReceiverControl(STATE), SPOOLS, os.environ["ENDPOINT_KEY"]))
         await runner.setup()
         await web.TCPSite(runner, None, AGENT_PORT).start()
@@ -39,21 +40,25 @@ def application(control: ReceiverControl, spools: Path, key: str) -> web.Applica
     shutil.rmtree(spools, ignore_errors=True)
 
     async def open_session(request: web.Request) -> web.Response:
+        """Start the recording session in the path, and answer."""
         name = _name(request)
         await asyncio.to_thread(control.open_session, spools / name, name)
         return web.json_response({})
 
     async def close_session(request: web.Request) -> web.Response:
+        """Stop the recording session in the path, and answer with its counts."""
         stats = await asyncio.to_thread(control.close_session, _name(request))
         return web.json_response(stats.model_dump(mode="json"))
 
     async def list_files(request: web.Request) -> web.Response:
+        """Answer with the session's spool files: size in bytes by name."""
         folder = spools / _name(request)
         if not folder.is_dir():
             raise LostError(f"there is no session {folder.name}; it ended with a receiver before this one")
         return web.json_response({path.name: path.stat().st_size for path in sorted(folder.iterdir())})
 
     async def piece(request: web.Request) -> web.Response:
+        """Answer with the ``size`` bytes at ``offset`` (in the query) of a spool file."""
         folder = spools / _name(request)
         files = {path.name: path for path in folder.iterdir()}
         with files[request.match_info["file"]].open("rb") as spool:
@@ -61,6 +66,7 @@ def application(control: ReceiverControl, spools: Path, key: str) -> web.Applica
             return web.Response(body=spool.read(int(request.query["size"])))
 
     async def forget(request: web.Request) -> web.Response:
+        """Delete the spool of the session in the path, and answer."""
         await asyncio.to_thread(shutil.rmtree, spools / _name(request))
         return web.json_response({})
 
