@@ -141,10 +141,7 @@ class TaskEnv(gymnasium.Env[str, str]):
         return {**self._part, "seed": seed}
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """Call the tool in *action* (JSON); return (output, reward, terminated, truncated, info).
-
-        Raises RuntimeError before a reset and after the end of an episode.
-        """
+        """Call the tool in *action* (JSON); return (output, reward, terminated, truncated, info); else RuntimeError."""
         if self._run is None:
             raise RuntimeError("There is no episode; call reset first.")
         try:

@@ -98,7 +98,7 @@ def _split_by_column(frame: pl.DataFrame, column: str) -> Iterator[tuple[str, pl
 
 
 def _summary_rows(frame: pl.DataFrame, *, solver: str, scope: str, group: str, macro: bool) -> Iterator[dict[str, Any]]:
-    """Yield a summary row per metric in *frame*, then the grounded share; *macro*: every system weighs the same."""
+    """Yield a row labelled *solver*, *scope*, *group* per metric in *frame*; *macro*: all systems weigh the same."""
     by_metric = dict(_split_by_column(frame, "metric"))
     names = [*(name for name in ALL if name in by_metric), *sorted(set(by_metric) - set(ALL))]
     about = {"solver": solver, "scope": scope, "group": group}

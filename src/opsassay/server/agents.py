@@ -135,7 +135,7 @@ def agent_of(connection: Connection, user: User, agent: str) -> Mapping[str, Any
 
 
 def planned(state: Path, artefacts: Artefacts, agent: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the agent's name in a run plan and its further plan settings; *agent* is its database row."""
+    """Return (name in a run plan, further plan fields) of *agent*, a row; its files are in *state*, else *artefacts*."""
     if agent["kind"] == "built_in":
         return str(agent["source"]), {}
     folder = state / _FOLDER / agent["id"]

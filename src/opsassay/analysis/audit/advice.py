@@ -117,7 +117,7 @@ def _format_advice(
     needed: int | None,
     lead: float,
 ) -> str:
-    """Return the advice as a sentence; for *choice* None with the reason why *n* cases do not decide."""
+    """Return the advice on *system*: *choice* or, if None, *candidates* and why *n* cases do not decide between them."""
     if choice:
         return f"For a system like {system}, choose {choice}."
     names = (

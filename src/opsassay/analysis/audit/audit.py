@@ -267,7 +267,7 @@ def _family_cells(matched: Matched, methods: list[int]) -> tuple[Floats, NDArray
 def _regret_intervals(
     resampled: Floats, sizes: NDArray[np.int64], settings: AuditSettings
 ) -> dict[Pooling, tuple[float, float]]:
-    """Return percentile intervals of the mean regret under case resampling, for the two poolings of the paper."""
+    """Return by pooling (macro, weighted) the interval of the mean regret over *resampled* effects (draws x systems)."""
     out: dict[Pooling, tuple[float, float]] = {}
     poolings: tuple[Pooling, ...] = ("macro", "weighted")
     for pooling in poolings:

@@ -76,9 +76,9 @@ def likelihood_ratio(means: Floats, sizes: NDArray[np.int64]) -> Test:
 
 
 def likelihood_ratio_within(means: Floats, sizes: NDArray[np.int64], families: Sequence[str]) -> Test:
-    """Return the test of method x family given all system effects: system + method against system + method x family.
+    """Return the test of method x family given system effects, by *means* (systems x methods) over *sizes* cases.
 
-    df = (families - 1)(methods - 1). Stricter than family cells alone, since systems of a family differ in difficulty.
+    System + method against system + method x family, df = (families - 1)(methods - 1): stricter than family cells alone.
     """
     rows, columns = _informative_cells(means)
     means, sizes = means[np.ix_(rows, columns)], sizes[rows]

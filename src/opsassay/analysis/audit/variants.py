@@ -103,7 +103,7 @@ def l2(matched: Matched, a: int, b: int, strength: float = 1.0) -> Test:
 
 
 def _l2_log_likelihood(design: Floats, means: Floats, sizes: NDArray[np.int64], strength: float) -> float:
-    """Return the log likelihood of an L2-penalised logistic fit; *strength* is scikit-learn's C."""
+    """Return the log likelihood of an L2-penalised logistic fit of *means* over *sizes*; *strength* is C of sklearn."""
     from sklearn.linear_model import LogisticRegression
 
     rows, outcome, weights = _as_binary(design[:, 1:], means, sizes)
@@ -114,7 +114,7 @@ def _l2_log_likelihood(design: Floats, means: Floats, sizes: NDArray[np.int64], 
 
 
 def _as_binary(design: Floats, means: Floats, sizes: NDArray[np.int64]) -> tuple[Floats, NDArray[np.int64], Floats]:
-    """Return every cell as a weighted success and a weighted failure, those of weight 0 left out."""
+    """Return (design rows, outcomes 0 or 1, weights): a success and a failure per cell, those of weight 0 left out."""
     right = (means * sizes[:, None]).ravel()
     weights = np.concatenate([right, ((1 - means) * sizes[:, None]).ravel()])
     outcome = np.concatenate([np.ones(len(right), dtype=np.int64), np.zeros(len(right), dtype=np.int64)])

@@ -111,7 +111,7 @@ class Candidates:
 
 
 def scored(judgements: dict[str, Judgement], repaired: Repair, objection: str | None) -> dict[str, object]:
-    """Return result, fitness and reason fields of `Attempt`; an *objection* by the safety guard makes it invalid."""
+    """Return fields of `Attempt` (result, fitness, ...) by *judgements* and repair; an *objection* makes it invalid."""
     outcome, depth = judgements["v_outcome"], judgements["v_depth"]
     if outcome.passed and depth.failed:
         result, raw, reason = "hidden", HIDDEN, depth.reason

@@ -69,7 +69,7 @@ def intervals(scores: Floats, *, draws: int = DRAWS, level: float = LEVEL, seed:
 
 
 def _find_better(scores: Floats, signs: NDArray[Any], error: float) -> NDArray[np.bool_]:
-    """Return bool[k, k]: whether the row's solver is better than the column's; *error*: probability of any false one."""
+    """Return bool[k, k]: row's solver better than column's, by random *signs*; *error*: family-wise error rate."""
     solvers, tasks = scores.shape
     better = np.zeros((solvers, solvers), dtype=bool)
     a, b = np.triu_indices(solvers, 1)
@@ -127,7 +127,7 @@ def _cached_counts(tasks: int, draws: int, seed: int) -> NDArray[np.unsignedinte
 
 
 def _rank_intervals(resampled: Floats, tail: float) -> tuple[Floats, Floats]:
-    """Return both ends of each solver's rank over *resampled* f64[draws, k]; ties share the better rank."""
+    """Return (best, worst) rank of each solver over *resampled* f64[draws, k], without *tail* percent at either end."""
     ranks = np.ones(resampled.shape)
     for other in resampled.T:
         ranks += other[:, None] > resampled + 1e-12

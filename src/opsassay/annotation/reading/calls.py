@@ -142,7 +142,7 @@ def _read_entries(spans: Spans) -> tuple[pl.DataFrame, Index]:
     begun = frame[rows]
 
     def inside(column: str, *, also_exits: bool = False) -> pl.Series:
-        """Tell for each entry whether *column* is true anywhere in it."""
+        """Return for each entry whether *column* is true in one of its spans, in exits only with *also_exits*."""
         flags = frame.get_column(column).to_numpy()
         owner = spans.entry[flags if also_exits else flags & ~spans.is_exit]
         found = np.zeros(spans.parent.size, dtype=bool)

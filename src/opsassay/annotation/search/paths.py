@@ -126,7 +126,7 @@ def _paths_without_users(explored: _Explored, on_paths: set[Place], limits: Sear
 def _hops_towards(
     hops: Mapping[tuple[Place, Place], Hop], ends: set[Place], depth: Mapping[Place, int], limits: SearchLimits
 ) -> tuple[Hop, ...]:
-    """Return the hops that lie on a path from the root to one of *ends* within the hop limit, sorted."""
+    """Return the sorted hops on a path of at most limits.hops from the root to *ends*; *depth*: hops from the root."""
     into: dict[Place, list[Place]] = {}
     for source, target in hops:
         into.setdefault(target, []).append(source)

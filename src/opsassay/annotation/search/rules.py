@@ -38,7 +38,7 @@ class Rule(Noun):
 
 
 def _parse_rule(id_: str, kinds: str, states: str, effects: str, channel: str, mechanism: str) -> Rule:
-    """Return the rule *id_*; *kinds*: "source > inner > destination"; *states* of the source, *effects* on the target."""
+    """Return rule *id_*; *kinds*: "source > inner > destination"; *states*, *effects* (on the target) by spaces."""
     source, _, rest = kinds.partition(" > ")
     *path, destination = rest.split(" > ")
     spread = {

@@ -52,10 +52,7 @@ def worker(
     secret: str,
     domains: tuple[str, ...],
 ) -> None:
-    """Print a Deployment of `opsassay server worker` for --server: --replicas pods, each with --jobs runs at a time.
-
-    --claim is the volume claim of the platform's folder, --secret the Secret with the database's address.
-    """
+    """Print a Deployment of `opsassay server worker` for --server: --replicas pods, each with --jobs runs at a time."""
     from opsassay.evals.runner.domain import domain_named
     from opsassay.server.manifests import IMAGE, WorkerDeployment
     from opsassay.testbed.substrates.kubernetes.manifests.system import render

@@ -40,7 +40,7 @@ def refusal_to_seal(sealing: Sealing, *, remote: bool = False) -> str | None:
 
 
 def places_of(view: Path, work: Path, files: Path, *, sealed: bool) -> dict[str, str]:
-    """Return the paths for the placeholders python, agent, view, work and prompt in a command, sandboxed if *sealed*."""
+    """Return {placeholder: path} for a command: python, agent (*files*), view, work, prompt; in a sandbox if *sealed*."""
     agent, seen, home = (AGENT_INSIDE, VIEW_INSIDE, WORK_INSIDE) if sealed else (str(files), str(view), str(work))
     python = python_path() if sealed else sys.executable
     return {"python": python, "agent": agent, "view": seen, "work": home, "prompt": f"{home}/{PROMPT}"}

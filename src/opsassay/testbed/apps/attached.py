@@ -89,7 +89,7 @@ class Page(NamedTuple):
 
 
 def page_at(url: str) -> Page:
-    """Request the page at *url* and return it; raises UserError when *url* is not HTTP."""
+    """Return the page of *url*: URL, port, and path with query; raises UserError when *url* is not HTTP."""
     try:
         parts = urlsplit(url)
         port = parts.port or 80
@@ -160,7 +160,7 @@ def _described(containers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _aliases(containers: Iterable[Mapping[str, Any]]) -> dict[str, set[str]]:
-    """Return the names of *containers* in each network that they joined: their own, and those that it knows besides."""
+    """Return {network: names of *containers* in it}: the containers' names and their aliases there."""
     found: dict[str, set[str]] = {}
     for one in containers:
         for network, joined in (one["NetworkSettings"].get("Networks") or {}).items():

@@ -185,7 +185,7 @@ class ComposeCopy:
         return own
 
     def _place_or_address(self, context: str) -> str:
-        """Return the folder *context* as a whole path, and what is none, such as a repository, as it is."""
+        """Return the build *context*: a folder as an absolute path, an address such as a repository unchanged."""
         return context if re.match(r"[\w+.-]+:|[\w.-]+@|github\.com/", context) else str(self._resolve_path(context))
 
     def _bind(self, volume: Any) -> Bind | None:
@@ -280,12 +280,12 @@ def _environment_as_mapping(environment: Any) -> dict[str, Any]:
 
 
 def _mentions(described: Mapping[str, Any], address: str) -> bool:
-    """Tell whether a service says *address* elsewhere than where it joins networks."""
+    """Return whether the service entry *described* contains the text *address* outside its `networks`."""
     return address in json.dumps({**described, "networks": None}, default=str)
 
 
 def _size_until(place: Path, limit: int) -> int:
-    """Return the size of the files in *place*, in bytes; of more than *limit* only that it is more."""
+    """Return the size of the files in *place*, in bytes; counting ends once it exceeds *limit*."""
     size = 0
     files = (
         [[place]]

@@ -1,6 +1,6 @@
-"""What the files of a compose project say when they are merged, extended and included, and variables are filled in.
+"""Reads a compose project: its files merged, extended and included, with variables filled in.
 
-Docker Compose says all of it. podman-compose leaves some of it open, so Docker Compose reads for it where it is installed.
+Docker Compose does all of that. podman-compose does a part, so Docker Compose reads for it where it is installed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _Loader.add_multi_constructor("!", lambda loader, suffix, node: None)  # noqa: A
 
 
 def outline(text: str) -> Any:
-    """Return the document *text*, tags of compose files allowed; raises YAMLError."""
+    """Return the parsed YAML *text* of a compose file, values with tags such as `!reset` as None; raises YAMLError."""
     return yaml.load(text, Loader=_Loader)  # noqa: S506 - a safe loader
 
 
@@ -70,9 +70,9 @@ def dotenv(folder: Path) -> dict[str, str]:
 
 
 def read_project(files: Sequence[Path], program: Sequence[str]) -> dict[str, Any]:
-    """Return what *files* say to the compose *program*: `$` of values is written `$$`, as in its own files.
+    """Return the project of *files* as the compose *program* merges them (its `config`); `$` in values is `$$`.
 
-    Raises ConfigError with the words of the program when it refuses them.
+    Raises ConfigError with the program's message when it refuses them.
     """
     reader = _reader(tuple(program))
     words = [*reader, *(word for file in files for word in ("-f", str(file))), "config"]
@@ -94,7 +94,7 @@ def read_project(files: Sequence[Path], program: Sequence[str]) -> dict[str, Any
 
 @functools.cache
 def leaves_open(program: tuple[str, ...]) -> bool:
-    """Tell whether *program* is podman-compose, under whatever name."""
+    """Return whether *program* is podman-compose, by the version that it prints; then `_filled_in` is needed."""
     return "podman-compose" in _output_of(*program, "version")
 
 
@@ -109,7 +109,7 @@ def _output_of(*words: str) -> str:
 
 @functools.cache
 def _reader(program: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the program that reads for the compose *program*."""
+    """Return the command to read projects with: Docker Compose, if installed, for podman-compose; else *program*."""
     if leaves_open(program):
         for name, *verb in (("docker-compose",), ("docker", "compose")):
             found = own_program(name)
@@ -119,7 +119,7 @@ def _reader(program: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _filled_in(read: dict[str, Any], file: Path) -> dict[str, Any]:
-    """Return what podman-compose has *read* with what it leaves open."""
+    """Return the project that podman-compose has *read*, environment and networks filled in; ConfigError if it cannot."""
     variables = dotenv(file.parent) | os.environ
     networks = read.get("networks") or {}
     for name, one in read["services"].items():
@@ -139,7 +139,7 @@ def _filled_in(read: dict[str, Any], file: Path) -> dict[str, Any]:
 
 
 def _escaped(value: Any) -> Any:
-    """Return *value* with `$$` for each `$`, in all that it holds."""
+    """Return the JSON *value* with `$$` for each `$` in its texts, at any depth."""
     if isinstance(value, dict):
         return {key: _escaped(one) for key, one in value.items()}
     if isinstance(value, list):
@@ -148,14 +148,14 @@ def _escaped(value: Any) -> Any:
 
 
 def env_files(described: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the files of variables that the service *described* names, in the long form."""
+    """Yield each `env_file` of the service entry *described* as a mapping with the key "path"."""
     named = described.get("env_file") or ()
     for one in [named] if isinstance(named, str | dict) else named:
         yield dict(one) if isinstance(one, dict) else {"path": one}
 
 
 def own_names(described: Mapping[str, Any]) -> set[str]:
-    """Return the names that the service *described* gives its container, by which others may call it."""
+    """Return the container_name and hostname in the service entry *described*, by which other services may call it."""
     return {str(described[key]) for key in ("container_name", "hostname") if described.get(key)}
 
 

@@ -41,7 +41,7 @@ def generate(seed: int, services: int = 12, shape: Shape = "layered", *, mutual_
     """Return a random system of *services* services in *shape*; the same arguments give the same system.
 
     *mutual_pairs* of services call each other, by different operations. From six services on, one in six is behind a
-    queue. Raises UserError for what cannot be had, NotFoundError for an unknown shape.
+    queue. Raises UserError for numbers that do not fit, NotFoundError for an unknown shape.
     """
     if shape not in SHAPES:
         raise NotFoundError("shape", shape, SHAPES)

@@ -20,7 +20,7 @@ REPLACED = ("traces", "logs")
 
 
 def require_backends(system: System) -> None:
-    """Read the second before of the backends of *system*; raises OperationError, UserError when one cannot be read."""
+    """Check that the backends of *system* can be read, by reading their last second; raises OperationError, UserError."""
     if system.backends is not None:
         now_ns = time.time_ns()
         read_backends(system, Window(start_ns=now_ns - 10**9, end_ns=now_ns))
@@ -55,7 +55,7 @@ def read_backends(system: System, window: Window) -> tuple[dict[str, pl.DataFram
 
 
 def merged(modality: str, own: pl.DataFrame, found: pl.DataFrame, system: System) -> pl.DataFrame:
-    """Return the rows of *own* and those *found* of services of *system*, each service and metric from one of them."""
+    """Return *own* rows and those *found* in backends for services of *system*, by time, none from both sources."""
     import polars as pl
 
     found = found.filter(pl.col("service_name").is_in(list(system.services)))

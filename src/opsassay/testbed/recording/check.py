@@ -89,13 +89,13 @@ def check_system(running: RunningSystem, system: System, seconds: float) -> Syst
 
 
 def _read_from(notes: list[str]) -> Iterator[str]:
-    """Yield one sentence of the *notes* on what was read from backends."""
+    """Yield one sentence that joins *notes* on what was read from backends; none without notes."""
     if notes:
         yield f"From backends: {'; '.join(one.rstrip('.') for one in notes)}."
 
 
 def _not_known(traces: pl.DataFrame, system: System) -> Iterator[str]:
-    """Yield sentences on what cannot be known of *system* from its telemetry, and what follows from that."""
+    """Yield sentences on what the telemetry of *system* cannot show: services without spans, a command's requests."""
     silent = _silent(system, traces) if _attached(system) else []
     if silent := [name for name in silent if system.services[name].sidecar is None]:
         at, more = "http://127.0.0.1:4318", f"give them `sidecar: {ENVOY}`, "

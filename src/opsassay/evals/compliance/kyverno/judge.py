@@ -75,7 +75,7 @@ def find_bypass(
 def _find_way_past(
     policy: KyvernoPolicy, rule: KyvernoRule, resource: Mapping[str, Any], parts: tuple[Path, ...]
 ) -> str | None:
-    """Return how *resource*, violating in *parts*, gets past *rule*; "" if it is never refused, None if it cannot."""
+    """Return how *resource*, violating in *parts*, gets past *rule*, a sentence: "" if as it is, None if not at all."""
     name = f"{policy.name}: {rule.name}"
     if _passes_rule(policy, rule, resource, _Request()) is not False:
         return ""

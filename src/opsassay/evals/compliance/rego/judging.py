@@ -60,7 +60,7 @@ class JudgedByRego:
     judge: str = ""
 
     def required(self) -> JudgedByRego:
-        """Return the result itself; raises NotJudgedError where the engines disagree."""
+        """Return this result if the engines agreed, so that it can be used; else raise NotJudgedError."""
         found = next((one.reason for one in self.outcomes if one.kind == "not judged"), None)
         if found is not None:
             raise NotJudgedError(f"{found}; put `opa` on the PATH and grade again.")

@@ -62,7 +62,7 @@ class Executor:
     )  # one-way times to callees and durations of commands to stores
 
     async def run(self, steps: tuple[Step, ...], work: Work) -> None:
-        """Run *steps* in order; raises CallFailedError when one fails that is not optional."""
+        """Run *steps* in order for *work*, the request; raises CallFailedError when one fails that is not optional."""
         for step in steps:
             try:
                 await self._find_action(step)(step, work)
@@ -86,7 +86,7 @@ class Executor:
         return self._run_log if step.log is not None else self._spend_time
 
     async def _run_parallel(self, step: Step, work: Work) -> None:
-        """Run the substeps of *step* concurrently; when all have ended, raise the first of their errors."""
+        """Run the substeps of *step* at once for *work*, the request; when all have ended, raise their first error."""
         branches = [Work(work.operation, work.method) for _ in step.parallel or ()]
         runs = (self.run((inner,), branch) for inner, branch in zip(step.parallel or (), branches, strict=True))
         outcomes = await asyncio.gather(*runs, return_exceptions=True)
@@ -98,7 +98,7 @@ class Executor:
                 raise outcome
 
     async def _run_call(self, step: Step, work: Work) -> None:
-        """Call another service, with the retries and the circuit breaker of *step*; raises CallFailedError."""
+        """Call the service of *step* for *work*, the request, with retries and breaker; raises CallFailedError."""
         service, method, route = (step.call or "").split()
         breaker = self.clients.breakers.setdefault(service, Breaker())
         retries = self.clients.settings.retries(step.retries)
@@ -264,7 +264,7 @@ class Executor:
         return StoreSpan(self, name, system, activity, work)
 
     async def _run_log(self, step: Step, work: Work) -> None:
-        """Emit the log record that *step* defines."""
+        """Emit the log record that *step* defines, for *work*, the request in progress."""
         self.instruments.log(step.level, f"{work.operation}: {step.log}")
 
     async def _spend_time(self, step: Step, _: Work) -> None:

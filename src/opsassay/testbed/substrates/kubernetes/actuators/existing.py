@@ -51,6 +51,7 @@ class ExistingUnderTest(ClusterUnderTest):
         return [pod["status"]["podIP"] for pod in pods if "podIP" in pod["status"]]
 
     def _find_load(self, pods: Iterable[Object]) -> str | None:  # noqa: ARG002 - it is not among them
+        """Return the load generator's pod, which `_poll_load` found in another namespace; *pods* are not searched."""
         return self.load_pod
 
     async def _poll_one(self, replica: Replica) -> bool:

@@ -14,10 +14,9 @@ from opsassay.testbed.substrates.local.substrate import LocalSystem
 
 
 def blocks(system: System, target: str) -> tuple[Block, ...]:
-    """Return the single changes that candidates for *target* are made of ("side-effects", App. H.2).
+    """Return the changes to service *target* that a fault search combines (App. H.2), one empty; raises NotFoundError.
 
-    Some act where a look at replicas shows nothing (firewall rule, name record), others crash replicas or run a
-    wrong release, which any operator sees; one changes nothing. Raises NotFoundError.
+    Some, such as a firewall rule, are not seen at replicas; others, such as a wrong release, are.
     """
     if target not in system.services:
         raise NotFoundError("service", target, system.services)
@@ -54,10 +53,9 @@ def blocks(system: System, target: str) -> tuple[Block, ...]:
 
 
 def audit_cases(system: System, target: str) -> tuple[Block, ...]:
-    """Return one candidate against *target* for each reason to refuse a candidate (paper, App. H.3).
+    """Return a fault of *target* for each reason to refuse a fault in a search (paper, App. H.3).
 
-    The workload is scaled to zero; the control plane is changed, which a restore does not cover; the definition is
-    changed.
+    The workload is scaled to zero, a store or the receiver is restarted, the definition is changed.
     """
     stores = sorted(system.stores)
     control_plane = _make_call("restart", target=stores[0]) if stores else _make_call("restart", target="receiver")
@@ -80,7 +78,7 @@ def _upstream_key(target: str) -> str:
 
 
 def _make_call(verb: str, **arguments: object) -> OpsCall:
-    """Return the call of the operation *verb*."""
+    """Return the call of the operation *verb* with *arguments*, as a change that a scenario can make."""
     return OpsCall(verb=verb, arguments=arguments)
 
 
@@ -101,7 +99,7 @@ RESTORED = frozenset(
 
 
 def refusal(composition: Composition, system: System) -> str | None:
-    """Return why *composition* must not be applied, since a restore does not undo it; None when it may."""
+    """Return why a restore would not undo the fault *composition*, so that a search must not try it; else None."""
     return next((reason for change in composition.changes if (reason := _why_outside(change, system))), None)
 
 
