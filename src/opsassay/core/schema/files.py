@@ -102,6 +102,7 @@ def _count_expanded_values(node: yaml.Node | None) -> int:
     known: dict[int, int] = {}
 
     def size(of: yaml.Node) -> int:
+        """Return the number of values in the node *of*, itself included, and store it in *known*."""
         if id(of) not in known:
             known[id(of)] = MAX_NODES + 1  # until it is known: an alias inside of what it names
             parts = [part for pair in of.value for part in pair] if isinstance(of, yaml.MappingNode) else of.value

@@ -55,7 +55,7 @@ def solver_names(runs: Iterable[Run]) -> Callable[[Run], str]:
 
 
 def versions_reported(runs: Iterable[Run]) -> list[str]:
-    """Return a sentence for each label that several solvers in *runs* share: their names, and the runs of each."""
+    """Return a sentence per name that several versions of a solver in *runs* share, with the runs of each version."""
     given = list(runs)
     name, counts = solver_names(given), Counter[tuple[str, str]]()
     for run in given:

@@ -131,10 +131,12 @@ async def _serve_client(client: socket.socket, session: ToolSession) -> None:
     from mcp.server.stdio import stdio_server
 
     async def list_tools(_context: Any, _params: Any) -> types.ListToolsResult:
+        """Answer MCP's tools/list with the tools of the session."""
         tools = [types.Tool(name=s.name, description=s.description, input_schema=s.parameters) for s in session.specs()]
         return types.ListToolsResult(tools=tools)
 
     async def call_tool(_context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
+        """Call the tool in *params*; answer with its output, marked as an error if it failed."""
         call = await anyio.to_thread.run_sync(session.call, params.name, dict(params.arguments or {}))
         content = [types.TextContent(type="text", text=call.output)]
         return types.CallToolResult(content=list(content), is_error=call.status == "error")

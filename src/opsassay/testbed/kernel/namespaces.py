@@ -155,12 +155,12 @@ def close_served(namespace: str | None, port: int) -> list[str]:
     return _kill_sockets(namespace, "sport", "=", f":{port}")
 
 
-def _kill_sockets(namespace: str | None, *of_which: str) -> list[str]:
-    """Close the connections that the filter *of_which* of `ss` selects; return notes where that is not possible."""
+def _kill_sockets(namespace: str | None, *ss_filter: str) -> list[str]:
+    """Close the connections in *namespace* (a path; None: here) that *ss_filter* selects; return a note if it cannot."""
     program = shutil.which("ss")
     if program is None:
         return ["connections that were open stayed open: this machine has no `ss` (package iproute2)"]
-    command = [program, "-K", "state", "connected", *of_which]
+    command = [program, "-K", "state", "connected", *ss_filter]
     enclosed = functools.partial(subprocess.run, command, capture_output=True, check=False)
     enclosed() if namespace is None else inside(namespace, enclosed)
     return []

@@ -155,7 +155,7 @@ class WatchedStore:
         return True
 
     def _forget_attempt(self, attempt: _Attempt) -> bool:
-        """Drop the run of *attempt*; return whether it was known."""
+        """Remove the run, or the reading problem, of *attempt*; return whether there was one."""
         return self._runs.pop(attempt, None) is not None or self._problems.pop(attempt, None) is not None
 
 

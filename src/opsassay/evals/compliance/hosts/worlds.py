@@ -139,7 +139,7 @@ def _draw_host(draws: Draws) -> _HostState:
 
 
 def _set_in_sshd(state: _HostState, control: HostControl, choice: _Choice) -> None:
-    """Add the control's option with the value of *choice* to the sshd files of *state*, and decoys; None: a comment."""
+    """Add the control's option to the sshd files of *state*, as *choice* says, with decoys; no value: a comment only."""
     value = choice.value(control)
     if value is None:
         state.sshd.append((f"#{control.name}", choice.other(control)))

@@ -118,7 +118,7 @@ _Violating.__name__ = "OrderedDict"  # JMESPath knows maps by the name of their 
 
 
 def _guard_value(value: Any, courses: Courses, parts: tuple[Path, ...], path: Path) -> Any:
-    """Return *value*, found at *path*, with maps that raise ElsewhereError when a key outside *parts* is read."""
+    """Return *value*, at *path*, with maps that raise ElsewhereError (with *courses*) for a key outside of *parts*."""
     if isinstance(value, Mapping):
         return _Violating(value, courses, parts, path)
     if isinstance(value, list):

@@ -89,7 +89,7 @@ def by_severity(storm: Storm) -> Sorted:
     """Return the baseline answer with one group per service, by how far its worst alert exceeds the limit; no noise."""
 
     def beyond(alert: ShownAlert) -> float:
-        """Return by what fraction of its limit the value of *alert* is away from that."""
+        """Return how far the value of *alert* is from its limit, as a fraction of the limit."""
         return abs(alert.value - alert.limit) / abs(alert.limit or 1.0)
 
     worst_first = sorted(storm.alerts, key=beyond, reverse=True)

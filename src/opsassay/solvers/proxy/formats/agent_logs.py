@@ -147,7 +147,7 @@ def _make_trace(system: str, messages: Any, payload: dict[str, Any], steps: Sequ
 def _make_step(
     number: int, agent: str, inputs: Sequence[tuple[str, str]], logs: tuple[ToolCall, ...], id_: str = "0"
 ) -> dict[str, Any]:
-    """Return the fields of step *number* apart from the answer; *inputs* are (role, text), *id_* is the agent's id."""
+    """Return the fields of step *number* but its answer; *inputs*: (role, text), *logs*: tool calls, *id_*: agent's."""
     return {
         "step_id": number, "agent_id": id_, "agent_name": agent, "input_context": render_messages(inputs),
         "tool_logs": logs, "kind": "tool" if logs else "plain",

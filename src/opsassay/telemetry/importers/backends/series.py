@@ -138,7 +138,7 @@ class SeriesReader:
         return await self._client.get("/api/v1/query", asked, post=True)
 
     def _make_selector(self, matcher: str) -> str:
-        """Return the selector of *matcher* together with the `select` of the settings."""
+        """Return the PromQL selector "{...}" that joins *matcher* and the matchers in the settings' `select`."""
         further = self._backend.select.strip().removeprefix("{").removesuffix("}").strip(" ,")
         return "{" + ",".join(part for part in (matcher, further) if part) + "}"
 

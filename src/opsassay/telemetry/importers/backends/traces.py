@@ -110,7 +110,7 @@ class SpanRows:
         self._rows.append((*ids, name, kind, duration, status, *place, *attributes, start_ns))
 
     def _read_jaeger_resource(self, process: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Return service, pod and so on of a Jaeger *process*."""
+        """Return the columns about the resource (service, pod, ...) of spans whose Jaeger *process* this is."""
         tags = {tag["key"]: tag["value"] for tag in process.get("tags") or ()}
         return self._place_of({**tags, "service.name": process["serviceName"]})
 

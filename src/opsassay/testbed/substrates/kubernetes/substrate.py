@@ -85,8 +85,8 @@ class KubernetesSubstrate:
         """Start *system* in a new namespace *name* and wait until it is ready; return it; *isolation* must be None.
 
         An *owned* system is removed by `deployed`, or, if its process was killed, by the next `status` on this
-        machine. *furnishing* adds what a scenario needs, and waits for the trial's turn on the cluster. Raises
-        UserError, StartError, LostError.
+        machine. *furnishing* adds a scenario's stand-ins, idle pods and objects, and makes it wait for the trial's turn
+        on the cluster. Raises UserError, StartError, LostError.
         """
         _refuse_level(isolation)
         if system.namespace is not None:
