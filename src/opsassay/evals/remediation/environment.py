@@ -167,6 +167,7 @@ class TrialEnvironment:
         return committed is None or watch is None or watch.quiet_s(committed.triggering) > 0
 
     def _read_evidence(self) -> RunEvidence:
+        """Return what the trial has recorded until now, as columns for the verifiers."""
         return evidence_of(read_recorded(self._run_dir), self._scenario)
 
     def remove(self) -> None:

@@ -78,7 +78,7 @@ def feature(key: str, value: str, condition: str, technology: str) -> Callable[[
 
 
 def strain(key: str, value: str, condition: str, technology: str) -> Callable[[FaultPlace], Broken | None]:
-    """Return a recipe as `feature`, with its arguments, for a feature that uses up resources: saturation fires."""
+    """Return a recipe as `feature`, with its arguments, for one that uses up resources and fires a saturation alert."""
 
     def make(place: FaultPlace) -> Broken | None:
         """Return the fault of the feature that uses up resources at *place*; None as for `feature`."""
