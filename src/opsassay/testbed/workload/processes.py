@@ -34,7 +34,7 @@ def log_tail(path: Path, lines: int = LOG_TAIL_LINES) -> str:
 
 
 def environment(state: SystemState) -> dict[str, str]:
-    """Return the environment for processes of the system: this one's, and the mark by which they are found."""
+    """Return the environment for processes of the system: this one's, plus MARKER, by which they are found."""
     return {**os.environ, MARKER: str(state.dir), "PYTHONUNBUFFERED": "1"}
 
 

@@ -155,11 +155,11 @@ class _Beginning(asyncio.Protocol):
         self._http, self._export, self._seen = http, export, b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep *transport* until it is known who has the connection."""
+        """Store *transport* until the first bytes tell whether the connection is gRPC or HTTP."""
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        """Hand the connection on once its first bytes are there."""
+        """Pass the connection, with all *data* so far, to a gRPC or HTTP protocol once its first bytes tell which."""
         self._seen += data
         if len(self._seen) < len(GRPC_BEGINS) and GRPC_BEGINS.startswith(self._seen):
             return
