@@ -25,7 +25,12 @@ import psutil
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from opsassay.testbed.core.state import MARKER
-from testbed.substrates.local.compose_machine import Machine, containers_of, machine_in, wait_for
+from testbed.substrates.local.compose_machine import (  # type: ignore[import-not-found]
+    Machine,
+    containers_of,
+    machine_in,
+    wait_for,
+)
 
 FAULTS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("NetworkDelay", "stock", {"delay_ms": 100}),
@@ -70,7 +75,8 @@ def start_own(machine: Machine) -> dict[str, Any]:
     words = ["--compose", "own", "--entry", "http://127.0.0.1:8000/", "-o", "running.yaml"]
     (machine.project / "running.yaml").unlink(missing_ok=True)
     machine.opsassay("system", "attach", *words)
-    return containers_of(machine)
+    before: dict[str, Any] = containers_of(machine)
+    return before
 
 
 def one_round(
@@ -82,8 +88,12 @@ def one_round(
     plan = {"fault": fault, "target": {"service": service}, "parameters": parameters, "duration_s": FAULT_S}
     (machine.project / "fault.yaml").write_text(json.dumps(plan))
     words = [sys.executable, "-m", "opsassay", "system", "inject", "fault.yaml", "--on", NAME]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    injecting = subprocess.Popen(machine.entered(machine.project, *words), env=machine.variables, **quiet)
+    injecting = subprocess.Popen(
+        machine.entered(machine.project, *words),
+        env=machine.variables,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     time.sleep(chance.uniform(0.5, 9.0))
     found = killable(machine, injecting.pid)
     kind = chance.choice(sorted(found))
