@@ -25,12 +25,7 @@ import psutil
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from opsassay.testbed.core.state import MARKER
-from testbed.substrates.local.compose_machine import (  # type: ignore[import-not-found]
-    Machine,
-    containers_of,
-    machine_in,
-    wait_for,
-)
+from testbed.substrates.local.compose_machine import Machine, containers_of, machine_in, wait_for  # type: ignore[import-not-found]
 
 FAULTS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("NetworkDelay", "stock", {"delay_ms": 100}),
