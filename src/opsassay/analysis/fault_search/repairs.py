@@ -208,7 +208,7 @@ class ModelledRepairs:
 
 
 def scored_repair(failed: Sequence[str], *, certified: bool, harmful: bool) -> tuple[Result, float]:
-    """Return (result, score) of a repair; a harmful one scores less the more predicates (*failed*) reject it."""
+    """Return (result, score) of a repair: FOOLED if certified though harmful, halved per predicate *failed* if caught."""
     if harmful:
         return ("fooled", FOOLED) if certified else ("caught", FOOLED / 2 ** max(len(failed), 1))
     return ("right", SOUND) if certified else ("strict", 0.0)

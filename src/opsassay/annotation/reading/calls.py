@@ -245,7 +245,7 @@ def _with_outer_spans(entries: pl.DataFrame, exits: pl.DataFrame, *, status_know
 
 
 def _ended_early(entries: pl.DataFrame) -> pl.Series:
-    """Return for each entry whether it failed in less than the mean time of its node in the normal window."""
+    """Return for each row of *entries* (served calls) if it failed sooner than its node's mean in the normal window."""
     failures = entries.lazy().filter("felt_failed").select("entry", "node", "felt_ms")
     usual = entries.lazy().filter(pl.col("period") == "normal").group_by("node").agg(usual_ms=pl.col("felt_ms").mean())
     early = failures.join(usual, on="node").filter(pl.col("felt_ms") < pl.col("usual_ms")).collect()

@@ -99,7 +99,7 @@ def read_answer(text: str | bytes, services: Collection[str]) -> Answer:
 
 
 def read_diagnosis(payload: object, services: Collection[str]) -> Answer:
-    """Return the answer in *payload*, a JSON object from a tool call; as `read_answer`, raises AnswerError."""
+    """Return the answer in *payload*, decoded JSON of a tool call; checked against *services* as `read_answer` does."""
     return read_answer(json.dumps(payload, default=str), services)
 
 

@@ -25,7 +25,7 @@ _FAMILY = FamilyTraits(
 
 
 def lookups_fail(injection: Injection[Measured], times: Times) -> Reading:
-    """Return (before, since, threshold): the failed share of calls by the target to services that it looks up."""
+    """Return (before, since, threshold) of the failed share of the target's calls by name, by *times* of the fault."""
     name = injection.plan.parameters.get("hostname")
     return failure_share(
         [injection.replica], times, [f"call:{name}"] if name else activities(injection.replica, "call:")

@@ -86,7 +86,7 @@ class Replica:
         return [hook for hook in self.hooks if hook.get("pod", self.pod) == self.pod]
 
     def pending_restart(self, settings: Mapping[str, str]) -> list[str]:
-        """Return which *settings* the running process lacks, sorted, and ``release`` if changed; [] when stopped."""
+        """Return the sorted names of *settings* unlike those of the running process, then ``release`` if that differs."""
         if self.pid is None:
             return []
         names = sorted(name for name in {*settings, *self.settings} if settings.get(name) != self.settings.get(name))

@@ -74,7 +74,7 @@ class PlatformData(Protocol):
         """Return the row of the agent with the id *agent*, which *visitor* must own."""
 
     def benchmarks(self, agents: Sequence[str]) -> Sequence[Row]:
-        """Return the benchmarks of *agents* (ids), latest first, each with the numbers *cells* and *ended*."""
+        """Return the benchmarks of *agents* (ids), latest first, with the numbers of *cells* (runs) and of *ended* ones."""
 
     def latest_benchmarks(self, count: int) -> Sequence[Row]:
         """Return the *count* latest benchmarks of all users."""

@@ -158,7 +158,7 @@ class KubernetesSystem:
         """Do nothing: on a cluster there is no load generator of a user."""
 
     def ledger(self, since_ns: int) -> pl.DataFrame:
-        """Return what faults caused since *since_ns* (UTC), recorded by present pods and those that faults removed."""
+        """Return the effects of faults on calls since *since_ns* (UTC), of removed pods too; columns as `read_ledger`."""
         pods, system = PodEndpoints.for_namespace(self.api, self.load_namespace), self.definition()
         if self.existing:
             system = system.model_copy(update={"services": {}})  # none of its pods keeps a ledger

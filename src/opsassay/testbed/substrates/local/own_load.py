@@ -55,7 +55,7 @@ class OwnLoadProcess:
                 self._copy(path)
 
     def keep_log(self, path: Path) -> None:
-        """Copy the end of the load command's log to *path*, now and again when it has ended."""
+        """Copy the last LOG_BYTES of the load command's log to *path*; the copy is replaced once the command has ended."""
         self._copy(path)
         self._kept.append(path)
 
