@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -41,6 +42,7 @@ NAME, FAULT_S, BACK_S = "mine", 8.0, 90.0
 def main() -> None:
     given = [int(word) for word in sys.argv[1:]]
     rounds, chance = given[0] if given else 30, random.Random(given[1] if len(given) > 1 else 0)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # engine and projects are removed then, too
     victims: Counter[str] = Counter()
     findings = []
     with tempfile.TemporaryDirectory(prefix="kills-", dir="/tmp") as folder, machine_in(Path(folder)) as machine:

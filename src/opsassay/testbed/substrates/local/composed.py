@@ -7,7 +7,6 @@ takes the copy down, or puts the other back as it was, when the supervisor ends,
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 import json
 import os
@@ -24,17 +23,18 @@ from opsassay.core.errors import OperationError, RefusedError, StartError
 from opsassay.core.schema.system import IsolationLevel
 from opsassay.testbed.core.fleet import LOAD_GENERATOR, Fleet, Replica
 from opsassay.testbed.core.networks import LOOPBACK, Endpoint, Site
-from opsassay.testbed.core.state import SystemState, note_undo
+from opsassay.testbed.core.state import SystemState
 from opsassay.testbed.kernel.cgroups import CPU, Group, Usage, memberships, mounted_groups
 from opsassay.testbed.kernel.network import DATA_INTERFACE, Place, peer_of
 from opsassay.testbed.substrates.local.impairing import Impairing
 from opsassay.testbed.substrates.local.put_back import written_down
+from opsassay.testbed.substrates.local.undo_guard import UndoGuard
 from opsassay.testbed.workload.containers import Containers
 from opsassay.testbed.workload.engine import ContainerEngine, ContainerState, run_words
 from opsassay.testbed.workload.processes import Channels, Template
 
-COPY_S, UP_S, DOWN_S = 60.0, 540.0, 60.0
-"""How long a folder may take to be copied, a project to start, images built and fetched included, and to stop."""
+COPY_S, UP_S = 60.0, 540.0
+"""How long a folder may take to be copied, and a project to start, images built and fetched included."""
 STALLED_S = 30.0
 """How long a compose program that has named an error may be silent until it is taken to wait for what will not come."""
 NO_NAMESPACE = -1
@@ -64,7 +64,7 @@ class ComposeNetwork(Impairing):
         self._file = state.dir / "compose.yaml"
         self._name = project.attached or project_name(state.name)
         self._ports: dict[str, int | None] = {}
-        self._guard: asyncio.subprocess.Process | None = None
+        self._guard: UndoGuard | None = None
         self.resolver = f"127.{secrets.randbelow(254) + 1}.{secrets.randbelow(254) + 1}.{secrets.randbelow(254) + 1}"
         self.containers: dict[str, str] = {}
         """The container of each replica."""
@@ -99,13 +99,9 @@ class ComposeNetwork(Impairing):
         await self._guard_with([sys.executable, "-m", "opsassay.testbed.substrates.local.put_back", str(before)])
 
     async def _guard_with(self, undo_command: Sequence[str]) -> None:
-        """Start the guard process, which runs *undo_command* when this process ends, however it ends."""
-        note_undo(self._state, undo_command)
-        self._guard = await asyncio.create_subprocess_exec(
-            "sh", "-c", 'cat >/dev/null; exec "$@"', "guard", *undo_command,
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
-            cwd="/", start_new_session=True,
-        )  # fmt: skip
+        """Start the guard, which runs *undo_command* when this process ends, however it ends."""
+        self._guard = UndoGuard(self._state, undo_command)
+        await self._guard.start()
 
     async def _find_containers(self) -> list[ContainerState]:
         """Record the container of each replica; return those that run; raises StartError if there are too few."""
@@ -200,12 +196,9 @@ class ComposeNetwork(Impairing):
         return None
 
     async def close(self) -> None:
-        """End the guard's input, upon which it removes or restores the project, and wait for that."""
-        if self._guard is None or self._guard.stdin is None:
-            return
-        self._guard.stdin.close()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._guard.wait(), DOWN_S)
+        """Have the guard remove or restore the project, and wait for that; raises OperationError if it cannot be."""
+        if self._guard is not None:
+            await self._guard.close()
 
 
 def project_name(system: str) -> str:
