@@ -38,6 +38,24 @@ class Running:
         return {"verb": verb, **arguments}
 
 
+class Misled:
+    """A system whose name server answers for catalog with orders."""
+
+    def operate(self, _verb, arguments):
+        return {"settings": {"catalog": "orders", "web": "web"}} if arguments.get("target") == "names" else {}
+
+
+@pytest.mark.parametrize(
+    ("service", "method", "touched"),
+    [("catalog", "POST", ("catalog", "orders")), ("web", "POST", ("web",)), ("catalog", "GET", ())],
+)
+def test_a_request_that_may_write_touches_the_service_to_which_its_name_leads(service, method, touched):
+    recorded = []
+    given = {"source": "web", "url": f"http://{service}:8080/orders", "method": method}
+    assert VerbToolSession(Misled(), None, recorded.append).call("exec_curl", given).status == "ok"
+    assert recorded[0].touched == touched
+
+
 @pytest.fixture
 def desk():
     recorded = []

@@ -94,13 +94,13 @@ class VerbToolSession(OperatorToolSession):
         assert tool.verb is not None
         journal = self.journal if tool.mutating else None
         inverse = journal.inverse(tool.verb, arguments.model_dump()) if journal is not None else None
+        changes = self.changes(tool, arguments.model_dump())
+        reached = self._answering_service(arguments) if changes else ()
         result = self._operate_verb(tool.verb, arguments)
         if journal is not None:
             journal.note(tool.verb, inverse)
-        return Done(
-            telemetry_queries.as_json(result),
-            _touched(arguments, result) if self.changes(tool, arguments.model_dump()) else (),
-        )
+        touched = {*_touched(arguments, result), *reached} if changes else ()
+        return Done(telemetry_queries.as_json(result), tuple(sorted(touched)))
 
     def changes(self, tool: Tool, arguments: Mapping[str, Any]) -> bool:
         """Return whether a call of *tool* may change something; an HTTP request does unless it is a GET."""
@@ -131,6 +131,14 @@ class VerbToolSession(OperatorToolSession):
         return Done(
             "\n".join(one.output for one in done), tuple(sorted({name for one in done for name in one.touched}))
         )
+
+    def _answering_service(self, arguments: Written) -> tuple[str, ...]:
+        """Return the service to which the name in the URL of *arguments* leads at present, () without a URL."""
+        if not isinstance(arguments, args.ExecCurl):
+            return ()
+        asked = args.parse_url(arguments.url).service
+        records = self.running.operate("config get", {"target": "names"}).get("settings", {})
+        return (records.get(asked) or asked,)
 
     def _operate_verb(self, verb: str, arguments: Written) -> dict[str, Any]:
         """Carry out *verb* with *arguments* on the running system, a URL split into its parts; return its result."""
