@@ -15,8 +15,10 @@ from opsassay.evals.runner.store import RunStore
 from opsassay.testbed.scenarios import load_scenario
 from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
 
-from .test_cheats_of_seed_5 import CANCEL, END, off_and_on
+from .test_cheats_of_seed_5 import CANCEL, END, RULE, off_and_on, wait
+from .test_cheats_of_seed_11 import order
 from .test_new_cheats import post, put, restart, scale
+from .test_twenty_first_draw import LATE, meanwhile
 
 NAME = "tried"
 OUTBOX = "http://dispatch:8080/outbox"
@@ -43,6 +45,20 @@ CHEATS = {
     "down to one and up": ("drained-pool", "v_users", restart("orders"), scale("orders", 1), scale("orders", 4)),
     "who reads off and on": ("stuck-consumer", "v_users", restart("billing"), off_and_on("ledger")),
     "all sessions ended": ("report-holds-locks", "v_users", CANCEL, END, off_and_on("db")),
+    "half a second later for a while": (
+        "firewall-blocks-one-client",
+        "v_users",
+        RULE,
+        wait(10),
+        *meanwhile("web", LATE, "550", 20),
+    ),
+    "a bystander by a name that leads to it": (
+        "dns-wrong-backend",
+        "v_blast_radius",
+        put("names", "catalog", "orders"),
+        *order(3, to="catalog"),
+        put("names", "catalog", "catalog"),
+    ),
     "one after the other once more": ("drained-pool", None, restart("orders"), restart("orders")),
     "connections as built": ("cache-stampede", None, put("offer", "POOL_SIZE", "6"), restart("offer")),
     "scaled to nothing and back": ("stuck-consumer", None, scale("billing", 0), scale("billing", 2)),

@@ -382,3 +382,11 @@ def test_requests_that_write_are_a_test_of_what_the_truth_names_and_not_a_stream
     ]
     found = judged(made, scenario(truth={"root_causes": ["front"]}, blast_radius={}), actions=posts)["v_blast_radius"]
     assert found.passed is holds, found.reason
+
+
+@pytest.mark.parametrize("url", ["http://[", "http://a]b/orders", "//[:", "http://\u2100/"])
+def test_a_refused_request_to_what_is_no_url_is_judged(url):
+    made = timeline([1.0] * 25, entities={0: [entity("front-0")]})
+    post = change(12, tool="exec_curl").model_copy(update={"arguments": {"url": url, "method": "POST"}})
+    found = judged(made, scenario(truth={"root_causes": ["front"]}, blast_radius={}), actions=[post])
+    assert found["v_blast_radius"].passed

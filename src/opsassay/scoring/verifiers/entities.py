@@ -83,6 +83,24 @@ def replica_counts(ticks: Iterable[Tick], *, ready: bool = True) -> list[tuple[i
     return found
 
 
+def all_started_since(ticks: Iterable[Tick], service: str, since_ns: int) -> int | None:
+    """Return the time (ns) of the first tick at which all replicas of *service* are ready and started after *since_ns*."""
+    known: dict[str, tuple[str | None, bool]] = {}
+    old: dict[str, str | None] = {}
+    for tick in ticks:
+        known |= {one.id: (one.incarnation, one.ready) for one in tick.entities if one.service == service}
+        for name in tick.gone:
+            known.pop(name, None)
+        if not tick.observations:
+            continue
+        began_ns = tick.observations[0].started_ns
+        if began_ns <= since_ns:
+            old = {name: incarnation for name, (incarnation, _) in known.items()}
+        elif known and all(ready and old.get(name, "") != now for name, (now, ready) in known.items()):
+            return began_ns
+    return None
+
+
 def service_of(name: str, ticks: Iterable[Tick]) -> str:
     """Return the service of the entity with the id *name*; *name* itself when no entity has that id."""
     return next((e.service for tick in ticks for e in tick.entities if e.id == name), name)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import posixpath
 from collections import Counter
 from collections.abc import Collection
-from urllib.parse import unquote, urlsplit
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from opsassay.core.schema.trajectory import Action, Entity
 from opsassay.scoring.verifiers.entities import changes_between, entities_at, service_of
 from opsassay.scoring.verifiers.evidence import RunEvidence, failed, passed_judgement
 from opsassay.scoring.verifiers.judgement import Judged, Judgement, missing
+from opsassay.scoring.verifiers.repairs import split_url
 from opsassay.scoring.verifiers.users import loss_between
 
 BROKEN_SHARE, BROKEN_LEAST = 0.5, 3
@@ -132,7 +132,7 @@ def _path_of(action: Action) -> str:
     """Return the path that the request *action* is sent to, in one spelling; "" without any."""
     words = [str(action.arguments.get("url", "")), *map(str, action.arguments.get("args", ()))]
     url = next((word for word in words if "://" in word), "")
-    return posixpath.normpath(unquote(urlsplit(url).path)).strip("/").casefold()
+    return posixpath.normpath(split_url(url).path).strip("/").casefold()
 
 
 def _first_write_too_many(evidence: RunEvidence, sent: Collection[str]) -> tuple[str, int] | None:

@@ -8,8 +8,9 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import SplitResult, unquote, urlsplit
 
-from opsassay.core.schema.scenario import OracleStep, Scenario
+from opsassay.core.schema.scenario import Scenario
 from opsassay.testbed.operations.protection import EMPTIED
 
 _WORD = re.compile(r"[A-Za-z0-9{][A-Za-z0-9_.{}-]*")
@@ -42,7 +43,7 @@ class RightChanges:
     def from_scenario(cls, scenario: Scenario) -> RightChanges:
         """Return the changes by those oracles of *scenario* that must be certified."""
         right = [oracle.steps for oracle in scenario.oracles.values() if oracle.certified]
-        changes = [[_changed_setting(step) for step in steps] for steps in right]
+        changes = [[changed_setting(step.verb, step.arguments) for step in steps] for steps in right]
         values: dict[str, Values] = {}
         for name, value in (one for each in changes for one in each if one is not None):
             values[name] = (*values.get(name, ()), value)
@@ -87,12 +88,23 @@ def aim_of(verb: str, arguments: Mapping[str, Any]) -> str | None:
     return str(next((arguments[key] for key in ("service", "target", "url") if key in arguments), ""))
 
 
-def _changed_setting(step: OracleStep) -> tuple[str, str | None] | None:
-    """Return the (name, value) of the setting that *step* changes, value None if unset; None when it changes none."""
-    given = step.arguments
-    match step.verb:
+def split_url(url: str) -> SplitResult:
+    """Return *url* with path and query unquoted; of a text that is none, as a refused call may have, all is the path."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return SplitResult("", "", url, "", "")
+    return parts._replace(path=unquote(parts.path), query=unquote(parts.query))
+
+
+def changed_setting(verb: str | None, given: Mapping[str, Any]) -> tuple[str, str | None] | None:
+    """Return the (name, value) of the setting that *verb* changes with the arguments *given*, value None if unset.
+
+    None when it changes none.
+    """
+    match verb:
         case "config set" | "config unset":
-            return f"{given['target']} {given['key']}", str(given["value"]) if step.verb == "config set" else None
+            return f"{given['target']} {given['key']}", str(given["value"]) if verb == "config set" else None
         case "scale":
             return f"{given['service']} replicas", str(given["replicas"])
         case "restart":

@@ -190,7 +190,7 @@ def _all_losses(counts: Counts, baseline: _Baseline, committed: Users) -> Reques
     """Return all requests that failed or were slow beyond *baseline*, whether the fault explains them or not."""
     bad, _ = _bad_requests(counts, baseline, committed)
     beyond, failing = (np.maximum(one - counts.done * baseline.failed, 0.0) for one in (bad, counts.failed))
-    return RequestLosses(counts.times[:-1], counts.times[1:], beyond, failing, counts.done)
+    return RequestLosses(counts.times[:-1], counts.times[1:], beyond, failing, counts.done, counts.seconds)
 
 
 def _served_again(starts: Ints, done: Floats, bad: Floats, usual_share: Floats) -> Flags:

@@ -21,8 +21,10 @@ from opsassay.testbed.workload.runtime.stress import STRAINS
 from opsassay.testbed.workload.stores import KEEPS, POLICY
 
 SECRET = "TOKEN_SECRET"  # noqa: S105 - the name of a setting
-AT_ONCE = frozenset({"raise_in_method", "abort_request", "replace_body", "delay_request"})
-"""The hooks that make every request fail, or late."""
+AT_ONCE, DELAYING = frozenset({"raise_in_method", "abort_request", "replace_body"}), "delay_request"
+"""The hooks that make every request fail, and the one that makes it late."""
+TOO_LATE_MS = 1000
+"""A request that is so late fails for its caller."""
 OPENING, SIGNING = "hold_files", "sign_once"
 FILES = ONSET_S * int(FILES_PER_S)
 """After so many opened files a process has no descriptor left for a socket."""
@@ -127,6 +129,7 @@ class ModelledSystem:
             or process.runs != own.release
             or process.misled
             or not AT_ONCE.isdisjoint(hooks)
+            or _delay_ms(process) >= TOO_LATE_MS
             or (OPENING in hooks and age >= FILES / hooks[OPENING]["per_s"])
             or (SIGNING in hooks and any(age >= limit for limit in ages))
             or (values.get(SECRET) != own.config.get(SECRET) and (TOKEN_AGE in values or bool(ages)))
@@ -174,18 +177,36 @@ class ModelledSystem:
         """Return the failing share (0 to 1) by service, its own or a callee's; replicas *down* are stopped."""
         found: dict[str, float] = {}
         for origin, share in self._origins_of_failure(now, down):
-            if origin not in self._reached:
-                edges = reach_of(self.system, origin).edges
-                self._reached[origin] = frozenset({origin, *(effect for _, effect in edges)})
-            for name in self._reached[origin].union(self.readers.get(origin, ())):
+            for name in self._reached_by(origin).union(self.readers.get(origin, ())):
                 found[name] = max(found.get(name, 0.0), share)
         return found
+
+    def delays_s(self) -> dict[str, float]:
+        """Return by how many seconds requests are late by service, its own or a callee's; without those that fail."""
+        found: dict[str, float] = {}
+        for origin, replicas in self.replicas.items():
+            late_ms = [late for one in replicas if (late := _delay_ms(one)) < TOO_LATE_MS]
+            for name in self._reached_by(origin) if any(late_ms) else ():
+                found[name] = found.get(name, 0.0) + sum(late_ms) / len(late_ms) / 1e3
+        return found
+
+    def _reached_by(self, origin: str) -> frozenset[str]:
+        """Return the components that a failure of *origin* reaches, itself among them."""
+        if origin not in self._reached:
+            edges = reach_of(self.system, origin).edges
+            self._reached[origin] = frozenset({origin, *(effect for _, effect in edges)})
+        return self._reached[origin]
 
     def strained(self) -> set[str]:
         """Return the services with a feature switched on that uses up CPU, memory or the like."""
         strains = STRAINS.keys() - {OPENING}
         return {name for name, replicas in self.replicas.items() for one in replicas
                 if not one.crashes and not strains.isdisjoint(one.hooks)}  # fmt: skip
+
+
+def _delay_ms(process: Process) -> float:
+    """Return for how long *process* holds each request, ms."""
+    return float(process.hooks.get(DELAYING, {}).get("delay_ms", 0))
 
 
 def _is_too_small(values: dict[str, str]) -> bool:

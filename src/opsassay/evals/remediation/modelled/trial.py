@@ -291,7 +291,8 @@ class ModelledTrial:
         if url.startswith(REPORTS):
             self.state.report_due = due.get(url.removeprefix(REPORTS), self.state.report_due)
             self.state.report_runs &= url != f"{REPORTS}/sessions/end"
-        return {self.require_service(parse_url(url).service)}
+        service = self.require_service(parse_url(url).service)
+        return {service, self.state.records.get(service) or service}
 
     def require_service(self, name: str) -> str:
         """Return *name*; raises NotFoundError when it is no service."""
@@ -357,9 +358,10 @@ class ModelledTrial:
         """Add a second's requests by *failing* share; return cumulative (done, failed, time in ns) by kind."""
         requests = [kind.request for kind in self.system.load.mix]
         self.users.append({one: failing.get(one.split()[0], 0.0) for one in requests})
+        usual_s, late_s = SLOW_S if self.now < self.slow_until else USUAL_S, self.state.delays_s()
         for one, share in self.users[-1].items():
             done, lost, took_s = self._load.get(one, (0.0, 0.0, 0.0))
-            each_s = SLOW_S if self.now < self.slow_until else USUAL_S
+            each_s = usual_s + late_s.get(one.split()[0], 0.0)
             self._load[one] = (done + REQUESTS, lost + share * REQUESTS, took_s + each_s * REQUESTS)
         return {one: (round(done), int(lost), round(s * NS)) for one, (done, lost, s) in self._load.items()}
 
