@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from opsassay.testbed.kernel.namespaces import enter, inside, join, path_of
+from opsassay.testbed.kernel.namespaces import enter, inside, join, local_ports, path_of, set_local_ports
 from opsassay.testbed.kernel.network import Fabric
 from testbed.kernel.laboratory import PORT, Laboratory, run_apart
 
@@ -82,3 +82,25 @@ def test_a_namespace_is_entered_by_path_and_by_descriptor():
         assert path_of(lab.a.namespace) == lab.a.path
 
     run_apart(work)
+
+
+@USERS
+def test_a_place_with_few_local_ports_runs_out_of_them_and_gets_others(user):
+    def work():
+        lab = Laboratory()
+        place = path_of(lab.a.namespace)
+
+        def call():
+            inside(place, lambda: socket.create_connection((lab.b.data_address, PORT), 5)).close()  # TIME_WAIT
+
+        set_local_ports(place, 42_000, 42_001)
+        call()
+        call()
+        with pytest.raises(OSError, match="Cannot assign requested address"):
+            call()
+        assert local_ports(place) == {"range": "42000 42001", "established": 0, "time_wait": 2}
+        lab.exchange(lab.c, lab.b, 1)  # another place has its own
+        set_local_ports(place, 32_768, 60_999)
+        call()
+
+    run_apart(work, user)

@@ -8,6 +8,7 @@ import pytest
 from aiohttp import web
 
 from opsassay.testbed.workload.runtime.clients import Clients, Names
+from opsassay.testbed.workload.runtime.settings import Settings
 
 
 class Here(Names):
@@ -20,7 +21,7 @@ class Here(Names):
         return "127.0.0.1", self.ports[service]
 
 
-async def connections_of(lasting):
+async def connections_of(lasting, settings=None):
     """Return from how many ports three requests came."""
     ports = set()
 
@@ -34,7 +35,7 @@ async def connections_of(lasting):
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
-    clients = Clients(Here({"any": runner.addresses[0][1]}), 4, {})
+    clients = Clients(Here({"any": runner.addresses[0][1]}), 4, {}, Settings(settings))
     clients.lasting = lasting
     for _ in range(3):
         await clients.request("any", "GET", "/", {"X-Mine": "1"}, 5.0)
@@ -46,3 +47,8 @@ async def connections_of(lasting):
 @pytest.mark.parametrize(("lasting", "expected"), [(True, 1), (False, 3)])
 def test_calls_share_a_connection_unless_none_shall_last(lasting, expected):
     assert asyncio.run(connections_of(lasting)) == expected
+
+
+@pytest.mark.parametrize(("value", "expected"), [("on", 1), ("off", 3)])
+def test_a_setting_says_whether_calls_share_a_connection(value, expected):
+    assert asyncio.run(connections_of(lasting=True, settings={"KEEP_ALIVE": value})) == expected

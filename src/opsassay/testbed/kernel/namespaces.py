@@ -17,11 +17,12 @@ import threading
 from collections.abc import Callable, Collection, Iterable
 from fcntl import ioctl
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from opsassay.core.errors import StartError
 
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
+TCP_STATES = {"established": "01", "time_wait": "06"}
 SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 0x1
 
 Result = TypeVar("Result")
@@ -143,6 +144,22 @@ def _name_of_process(pid: int) -> str | None:
         return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip()
     except OSError:
         return None
+
+
+def set_local_ports(namespace: str, first: int, last: int) -> None:
+    """Let calls out of *namespace* use the local ports from *first* to *last* from now on; raises OSError."""
+    inside(namespace, lambda: Path("/proc/sys/net/ipv4/ip_local_port_range").write_text(f"{first} {last}"))
+
+
+def local_ports(namespace: str) -> dict[str, Any]:
+    """Return the range of local ports of *namespace*, and how many TCP connections it has by state."""
+
+    def read() -> dict[str, Any]:
+        states = [row.split()[3] for row in Path("/proc/thread-self/net/tcp").read_text().splitlines()[1:]]
+        first, last = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
+        return {"range": f"{first} {last}", **{name: states.count(code) for name, code in TCP_STATES.items()}}
+
+    return inside(namespace, read)
 
 
 def close_connections(namespace: str | None, addresses: Iterable[str]) -> list[str]:

@@ -66,7 +66,7 @@ def without_defaults(settings: Mapping[str, str], service: Service) -> dict[str,
 
 
 def _what_is_read(settings: Mapping[str, str], service: Service) -> object:
-    """Return (pool size, call settings, features) that *service* gets from *settings*; None if they are invalid."""
+    """Return (pool size, keep-alive, calls, features) that *service* gets from *settings*; None if they are invalid."""
     read = Settings(settings)
     try:
         calls = [
@@ -74,7 +74,7 @@ def _what_is_read(settings: Mapping[str, str], service: Service) -> object:
             for step in service.steps()
             if step.callee is not None
         ]
-        return read.pool(service.pool), calls, read.features()
+        return read.pool(service.pool), read.keep_alive(), calls, read.features()
     except SettingsError:
         return None
 

@@ -15,6 +15,7 @@ from opsassay.core.schema.system import System
 from opsassay.evals.remediation.controls.words import TOKEN_AGE
 from opsassay.testbed.scenarios.generated.hidden import FILES_PER_S, ONSET_S
 from opsassay.testbed.scenarios.generated.impact_closure import reach_of
+from opsassay.testbed.substrates.local.limits import PORT_RANGE, USUAL_PORTS
 from opsassay.testbed.substrates.local.operations import TIME_SYNC
 from opsassay.testbed.workload.runtime.settings import Settings, SettingsError
 from opsassay.testbed.workload.runtime.stress import STRAINS
@@ -32,6 +33,8 @@ LEAST_AGE_S = 1.0
 """A token that may not be older is too old when it arrives."""
 LEAST_CACHE = 2**20
 """Bytes that a cache needs to hold anything."""
+LEAST_PORTS = 100
+"""Local ports that a service needs which closes every connection: each stays taken for a minute."""
 _SIZES = {"kb": 2**10, "mb": 2**20, "gb": 2**30, "k": 10**3, "m": 10**6, "g": 10**9}
 
 
@@ -61,6 +64,8 @@ class ModelledSystem:
         self.settings = {name: dict(spec.config) for name, spec in system.services.items()}
         self.stores = {name: dict(store.config) for name, store in system.stores.items()}
         self.hosts = {host: {TIME_SYNC: "on"} for host in system.hosts}
+        self.ports: dict[str, str] = {}
+        """The changed ranges of local ports, by service: they are not the process's."""
         self.records: dict[str, str] = {}
         self.rules: dict[str, tuple[str, str]] = {}
         self.emptied = dict.fromkeys(system.stores, 0)
@@ -82,6 +87,7 @@ class ModelledSystem:
         for name in ("settings", "stores", "hosts", "replicas"):
             setattr(other, name, {owner: copy.copy(values) for owner, values in getattr(self, name).items()})
         other.records, other.rules, other.emptied = dict(self.records), dict(self.rules), dict(self.emptied)
+        other.ports = dict(self.ports)
         return other
 
     def started(self, service: str, release: str, now: int) -> Process:
@@ -113,6 +119,7 @@ class ModelledSystem:
         owners = {**self.settings, **self.stores, **self.hosts, "names": self.records}
         found = {f"{owner} {key}": value for owner, values in owners.items() for key, value in values.items()}
         found |= {f"{service} firewall {rule}": client for rule, (service, client) in self.rules.items()}
+        found |= {f"{service} {PORT_RANGE}": ports for service, ports in self.ports.items()}
         for name, replicas in self.replicas.items():
             found[f"{name} replicas"] = str(len(replicas))
             found |= {f"{name}-{number} release": one.release for number, one in enumerate(replicas)}
@@ -130,6 +137,7 @@ class ModelledSystem:
             or process.misled
             or not AT_ONCE.isdisjoint(hooks)
             or _delay_ms(process) >= TOO_LATE_MS
+            or (not Settings(values).keep_alive() and ports_of(self.ports.get(service, USUAL_PORTS)) < LEAST_PORTS)
             or (OPENING in hooks and age >= FILES / hooks[OPENING]["per_s"])
             or (SIGNING in hooks and any(age >= limit for limit in ages))
             or (values.get(SECRET) != own.config.get(SECRET) and (TOKEN_AGE in values or bool(ages)))
@@ -212,6 +220,12 @@ def _delay_ms(process: Process) -> float:
 def _is_too_small(values: dict[str, str]) -> bool:
     """Return whether a store with the settings *values* has less memory than its data need."""
     return 0 < size_of(values.get("maxmemory", "0")) < LEAST_CACHE
+
+
+def ports_of(text: str) -> int:
+    """Return how many local ports there are from "FIRST LAST"; raises ValueError."""
+    first, last = map(int, text.split())
+    return last - first + 1
 
 
 def size_of(text: str) -> float:

@@ -38,6 +38,7 @@ from opsassay.testbed.operations.arguments import parse_url
 from opsassay.testbed.operations.tools import TOOLS
 from opsassay.testbed.scenarios import system_of
 from opsassay.testbed.scenarios.generated.hidden import ONSET_S
+from opsassay.testbed.substrates.local.limits import PORT_RANGE, USUAL_PORTS, read_ports
 from opsassay.testbed.substrates.local.operations import NAMES, SETTING, STORE_SETTINGS, TIME_SYNC
 
 NS = 1_000_000_000
@@ -200,6 +201,10 @@ class ModelledTrial:
                 raise RefusedError(f"{target} has no setting {key!r} that could be changed.")
             state.stores[target][key] = value
             state.emptied[target] += state.throws_out(target)
+        elif key == PORT_RANGE:
+            state.ports[self.require_service(target)] = read_ports(value)
+            if value == USUAL_PORTS:
+                del state.ports[target]
         elif SETTING.fullmatch(key) is None:
             raise RefusedError("A setting is called like UPPER_CASE_1.")
         else:
@@ -208,6 +213,9 @@ class ModelledTrial:
 
     def _config_unset(self, target: str, key: str) -> set[str]:
         """Remove setting *key* of service *target*, or DNS record *key* if it is "names"; return {*target*}."""
+        if key == PORT_RANGE:
+            self.state.ports.pop(self.require_service(target), None)
+            return {target}
         settings = self.state.records if target == NAMES else self.state.settings[self.require_service(target)]
         if key not in settings:
             raise NotFoundError(f"setting of {target}", key, settings)

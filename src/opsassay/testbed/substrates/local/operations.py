@@ -9,14 +9,16 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from opsassay.core.errors import NotFoundError, OperationError, RefusedError, UserError
 from opsassay.testbed.core.fleet import LOAD_GENERATOR, Replica, require_own_rate
 from opsassay.testbed.core.networks import FORWARD, Stream
+from opsassay.testbed.kernel.namespaces import local_ports
 from opsassay.testbed.substrates.local import rollout
 from opsassay.testbed.substrates.local.limits import ServiceLimits
+from opsassay.testbed.substrates.local.namespaced import NamespacedNetwork
 from opsassay.testbed.workload.processes import log_tail
 from opsassay.testbed.workload.stores import configure, count_losses, restart_store
 
@@ -151,6 +153,7 @@ class Operations:
                 "settings": sorted(self._settings(target)),
                 "required_settings": list(spec.required),
                 "limits": {"cpu": spec.cpu_limit, "memory_mb": spec.memory_limit_mb, "pool": spec.pool},
+                "local_ports": self._local_ports(replicas),
             }
         if target in self._system.stores:
             store = self._system.stores[target]
@@ -164,6 +167,13 @@ class Operations:
             here = sorted(replica.id for replica in self._system.fleet.replicas.values() if replica.host == target)
             return {"host": target, "replicas": here, **self._host_settings(target)}
         raise NotFoundError("service, store or host", target, [*system.services, *system.stores, *system.hosts])
+
+    def _local_ports(self, replicas: Iterable[Replica]) -> dict[str, Any]:
+        """Return, by replica, its range of local ports and its connections by state; {} without own namespaces."""
+        network = self._system.network
+        if not isinstance(network, NamespacedNetwork):
+            return {}
+        return {one.id: local_ports(network.place(one.id).path) for one in replicas}
 
     async def _logs(self, target: str, lines: int = 50) -> dict[str, Any]:
         """Return {output: {process: last *lines* of its log}} for *target*, a service, replica or store."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import itertools
 import json
+import os
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -147,7 +149,8 @@ class Clients:
     ) -> tuple[aiohttp.ClientResponse, bytes]:
         """Send a request to *service*, *body* as JSON; return (response, its body); raises CallFailedError."""
         if self._http is None:
-            connector = aiohttp.TCPConnector(limit_per_host=self._pool_size, limit=0)
+            short = not self.settings.keep_alive()
+            connector = aiohttp.TCPConnector(limit_per_host=self._pool_size, limit=0, force_close=short)
             self._http = aiohttp.ClientSession(connector=connector)
         headers = headers if self.lasting else {**headers, **CLOSING}
         if body is not None:
@@ -163,7 +166,9 @@ class Clients:
                 f"{method} {service}{route}: timed out after {timeout_s:g} s", timeout=True
             ) from error
         except aiohttp.ClientError as error:
-            raise CallFailedError(f"{method} {service}{route}: {type(error).__name__}: connection failed") from error
+            no_port = getattr(error, "errno", None) == errno.EADDRNOTAVAIL
+            why = os.strerror(errno.EADDRNOTAVAIL).lower() if no_port else "connection failed"
+            raise CallFailedError(f"{method} {service}{route}: {type(error).__name__}: {why}") from error
 
     async def _upstream(self, service: str) -> Endpoint:
         """Return the (address, port) for calls to *service*, by name server and settings; raises CallFailedError."""

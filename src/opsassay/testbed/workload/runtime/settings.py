@@ -3,7 +3,8 @@
 ``UPSTREAM_<SERVICE>`` (name:port) is where calls to a service go, ``<STORE>_PASSWORD`` how a database lets the service in,
 ``POOL_SIZE`` how many connections it keeps, ``TOKEN_SECRET`` signs calls, and with ``TOKEN_MAX_AGE_S`` only signed ones of
 that age are let in. ``CALL_RETRIES`` and ``CALL_TIMEOUT_S`` say how often and for how long a call is tried, whatever the
-code says. ``FEATURE_<NAME>`` switches code on that is not ready (`FEATURES`), as feature flags do. Any other name
+code says, ``KEEP_ALIVE`` (off) that each has a connection of its own. ``FEATURE_<NAME>`` switches code on that is not
+ready (`FEATURES`), as feature flags do. Any other name
 means what the service makes of it. A value is a text and stays one: nothing is expanded.
 """
 
@@ -63,7 +64,7 @@ class Settings:
         for name in names:
             if not self.values.get(name, "").strip():
                 raise SettingsError(f"required setting {name} is missing")
-        _ = self.pool(1), self._max_age_s, self.features(), self.retries(0), self.timeout_s(1)
+        _ = self.pool(1), self._max_age_s, self.features(), self.retries(0), self.timeout_s(1), self.keep_alive()
 
     def upstream(self, service: str) -> tuple[str, int | None]:
         """Return (host name, port) for calls to *service* by UPSTREAM_SERVICE; port None: the one that DNS gives."""
@@ -102,6 +103,13 @@ class Settings:
             return max(0.01, min(float(self.values.get("CALL_TIMEOUT_S", default)), 60.0))
         except ValueError as error:
             raise SettingsError(f"CALL_TIMEOUT_S must be a number, not {self.values['CALL_TIMEOUT_S']!r}") from error
+
+    def keep_alive(self) -> bool:
+        """Return whether connections to other services are kept for further calls (KEEP_ALIVE); raises SettingsError."""
+        value = self.values.get("KEEP_ALIVE", "on").strip()
+        if value not in ("on", "off"):
+            raise SettingsError(f"KEEP_ALIVE must be on or off, not {value!r}")
+        return value == "on"
 
     def features(self) -> list[dict[str, Any]]:
         """Return the switched-on features as faults inside the process {type, parameters}; raises SettingsError."""
