@@ -9,7 +9,7 @@ from opsassay.evals.remediation.modelled.trial import ModelledTrial
 from opsassay.scoring.verifiers import certify
 from opsassay.testbed.scenarios import load_scenario
 
-NAMES = ["ephemeral-ports"]
+NAMES = ["ephemeral-ports", "disk-full"]
 EITHER = {"certificate", "v_cause", "v_users"}
 """What may fail too where a script fails."""
 
@@ -29,6 +29,7 @@ def test_every_oracle_is_judged_as_its_file_says(name):
             assert set(oracle.fails) <= failed <= {*oracle.fails, *EITHER}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_every_control_is_rejected_for_what_it_names(name):
     scenario = load_scenario(name)

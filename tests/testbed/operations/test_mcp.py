@@ -110,7 +110,7 @@ EACH_TOOL = {
     "config_get": {"target": "web"}, "firewall_list": {}, "restart": {"target": "web", "replica": 1},
     "scale": {"service": "web", "replicas": 99}, "config_set": {"target": "web", "key": "A", "value": "1"},
     "config_unset": {"target": "web", "key": "A"}, "release": {"service": "web", "version": "v2"},
-    "firewall_delete": {"rule": "rule-1"},
+    "firewall_delete": {"rule": "rule-1"}, "kill": {"target": "web", "process": "python"},
 }  # fmt: skip
 """A call of every tool; some are wrong."""
 

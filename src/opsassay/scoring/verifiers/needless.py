@@ -20,6 +20,7 @@ from opsassay.scoring.verifiers.evidence import RunEvidence
 from opsassay.scoring.verifiers.meanwhile import stints
 from opsassay.scoring.verifiers.repairs import FIREWALL, REPLICAS, REQUESTS, RightChanges, aim_of, changed_setting
 from opsassay.scoring.verifiers.users import SERVED_SHARE, Flags, Floats, Ints
+from opsassay.testbed.operations.protection import PROCESS
 
 WITHIN_S = 5.0
 """Requests that users lose up to this many seconds after an action are attributed to it."""
@@ -249,6 +250,8 @@ def _sets(action: Action, name: str) -> bool:
     match action.tool:
         case "config_set" | "config_unset":
             return name == f"{given['target']} {given['key']}"
+        case "kill":
+            return name == f"{given['target']} {PROCESS} {given['process']}"
         case "firewall_delete":
             return f" {FIREWALL} " in name
         case "release":

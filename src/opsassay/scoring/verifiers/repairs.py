@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from opsassay.core.schema.scenario import Scenario
-from opsassay.testbed.operations.protection import EMPTIED
+from opsassay.testbed.operations.protection import EMPTIED, PROCESS
 
 _WORD = re.compile(r"[A-Za-z0-9{][A-Za-z0-9_.{}-]*")
 
@@ -109,8 +109,8 @@ def changed_setting(verb: str | None, given: Mapping[str, Any]) -> tuple[str, st
             return f"{given['service']} replicas", str(given["replicas"])
         case "restart":
             return f"{given['target']} {EMPTIED}", "1"  # of a store that holds all in memory
-        case "firewall delete":
-            return FIREWALL, None
+        case "kill" | "firewall delete":
+            return f"{given['target']} {PROCESS} {given['process']}" if verb == "kill" else FIREWALL, None
         case "release":
             return f"{given['service']} release", str(given["version"])
     return None

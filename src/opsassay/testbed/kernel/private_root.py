@@ -30,7 +30,9 @@ def _read_script(name: str) -> str:
 
 
 PRIVATE_ROOT = _read_script("private_root.sh")
-"""A script for sh in its own mount namespace; arguments: folders of programs, libraries and data, the command.
+"""A script for sh in its own mount namespace.
+
+Arguments: folders of programs, libraries and data, size of a disk of its own for the data or '', the command.
 
 Without /proc the loader does not know a program's folder, so libraries next to it have to be named.
 """
@@ -71,7 +73,7 @@ def confinement() -> Confinement:
     if os.geteuid() != 0:
         return Confinement.NONE
     folder = str(Path(__file__).parent)
-    if _runs_true([*_UNSHARED, folder, "", folder]):
+    if _runs_true([*_UNSHARED, folder, "", folder, ""]):
         return Confinement.PRIVATE_ROOT
     return Confinement.USER_NAMESPACE if _runs_true(_MAPPED) else Confinement.NOBODY
 
@@ -81,15 +83,16 @@ def _runs_true(words: list[str]) -> bool:
     return subprocess.run([*words, "true"], capture_output=True, check=False).returncode == 0
 
 
-def unprivileged(programs: Path, data: Path) -> list[str]:
+def unprivileged(programs: Path, data: Path, disk: str = "") -> list[str]:
     """Return the command prefix that runs a command as a user other than root; [] for a normal user.
 
     The command sees the folder *programs*, with the libraries of its wheel, read-only, and the folder *data*, which
-    `give` must have given it, at their own paths.
+    `give` must have given it, at their own paths. In a private root *data* is an empty disk of the size *disk* ("16m")
+    if given, in memory, which ends with the command.
     """
     match confinement():
         case Confinement.PRIVATE_ROOT:
-            return [*_UNSHARED, str(programs), _libraries(programs), str(data)]
+            return [*_UNSHARED, str(programs), _libraries(programs), str(data), disk]
         case Confinement.USER_NAMESPACE:
             return _MAPPED
         case Confinement.NOBODY:

@@ -94,6 +94,13 @@ class ReleaseVersion(Written):
     rolling: bool = Field(default=True, description="one after the other; false: all at once")
 
 
+class Kill(Written):
+    """End a process that runs beside a service or store, by its name, wherever it does; `describe` lists them."""
+
+    target: Name
+    process: Name
+
+
 class FirewallList(Written):
     """List the firewall rules between services."""
 

@@ -18,6 +18,8 @@ _SECRET = re.compile(r"(PASSWORD|SECRET|TOKEN|KEY)$", re.IGNORECASE)
 _CREDENTIALS = re.compile(r"://[^/@\s]*:[^/@\s]+@")
 EMPTIED = "emptied"
 """Name, among the settings, of the number of times that a store lost or evicted data."""
+PROCESS, RUNS = "process", "runs"
+"""Name, among the settings, of a process beside a service or store (with its own name), and its value."""
 IS_SET = "set"
 """The recorded value of a secret; a digest under the reader's key follows where there is one."""
 

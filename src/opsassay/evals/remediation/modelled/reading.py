@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from opsassay.core.schema.trajectory import SettingsReading
 from opsassay.evals.remediation.modelled.state import ModelledSystem
-from opsassay.testbed.operations.protection import EMPTIED, protected_of, without_defaults, written_down
+from opsassay.testbed.operations.protection import EMPTIED, PROCESS, RUNS, protected_of, without_defaults, written_down
 from opsassay.testbed.substrates.local.limits import PORT_RANGE
 from opsassay.testbed.substrates.local.operations import NAMES
 
@@ -22,6 +22,7 @@ def reading_of(state: ModelledSystem, time_ns: int) -> SettingsReading:
     others |= {f"{owner} {EMPTIED}": str(count) for owner, count in state.emptied.items()}
     others |= {f"{service} firewall {rule}": client for rule, (service, client) in state.rules.items()}
     others |= {f"{service} {PORT_RANGE}": ports for service, ports in state.ports.items()}
+    others |= {f"{owner} {PROCESS} {name}": RUNS for owner, name in state.beside.items()}
     configured = {f"{owner} {key}": value for owner in settings for key, value in settings[owner].items()}
     pending: dict[str, tuple[str, ...]] = {}
     for owner, replicas in state.replicas.items():

@@ -48,7 +48,13 @@ def crowd_processors(trial: ModelledTrial, host: str, seconds: int) -> set[str]:
     return {host}
 
 
+def fill_disk(trial: ModelledTrial, store: str, process: str) -> set[str]:
+    """Have *process* keep the disk of *store* full; return the store's name."""
+    trial.state.beside[store] = process
+    return {store}
+
+
 RUNTIME_FAULTS: dict[str, Callable[..., set[str]]] = {
     "consumer stall": break_processes, "pool leak": break_processes, "hang": pause_processes, "clock set": set_clock,
-    "crowd": crowd_processors,
+    "crowd": crowd_processors, "disk fill": fill_disk,
 }  # fmt: skip

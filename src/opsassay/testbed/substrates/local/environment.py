@@ -24,7 +24,7 @@ from opsassay.testbed.operations.environment import LiveEnvironment
 from opsassay.testbed.operations.held_faults import hold_faults
 from opsassay.testbed.operations.live import ARRIVAL_S, LiveAlerts, LiveTelemetry, live_telemetry, users_are_served
 from opsassay.testbed.operations.noise import Noise, draw_noise
-from opsassay.testbed.operations.protection import EMPTIED, protected_of, without_defaults, written_down
+from opsassay.testbed.operations.protection import EMPTIED, PROCESS, RUNS, protected_of, without_defaults, written_down
 from opsassay.testbed.operations.state_alerts import AlertRules, StateAlerts
 from opsassay.testbed.operations.team_telemetry import TeamTelemetry
 from opsassay.testbed.operations.telemetry_view import TelemetryView
@@ -33,6 +33,7 @@ from opsassay.testbed.operations.tools import VerbToolSession, operator_tools, w
 from opsassay.testbed.recording.observer import ObserverProcess, observing
 from opsassay.testbed.scenarios import system_of
 from opsassay.testbed.substrates.local.costed import LocalCost
+from opsassay.testbed.substrates.local.limits import PORT_RANGE
 from opsassay.testbed.substrates.local.operations import NAMES
 from opsassay.testbed.substrates.local.substrate import LocalSubstrate, LocalSystem
 
@@ -135,12 +136,14 @@ class LocalEnvironment(LiveEnvironment):
                 settings = without_defaults(settings, system.services[owner])
             protected |= protected_of(owner, settings, reader)
             others |= {f"{owner} {key}": written_down(key, value, reader) for key, value in settings.items()}
+            described = {} if owner == NAMES else self.running.operate("describe", {"target": owner})
+            others |= {f"{owner} {PROCESS} {one['process']}": RUNS for one in described.get("processes", ())}
             if owner in system.stores:
-                others[f"{owner} {EMPTIED}"] = str(self.running.operate("describe", {"target": owner})[EMPTIED])
+                others[f"{owner} {EMPTIED}"] = str(described[EMPTIED])
             if owner not in system.services:
                 continue  # what is set there takes effect at once
-            configured |= {f"{owner} {name}": derived_secret(reader, value) for name, value in settings.items()}
-            described = self.running.operate("describe", {"target": owner})
+            started_with = {name: value for name, value in settings.items() if name != PORT_RANGE}
+            configured |= {f"{owner} {name}": derived_secret(reader, value) for name, value in started_with.items()}
             others[f"{owner} replicas"] = str(len(described["replicas"]))
             releases = {row[RELEASE] for row in described["replicas"]} or {system.services[owner].release}
             others[f"{owner} {RELEASE}"] = ", ".join(sorted(releases))  # where none runs, that of the next one

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 from opsassay.core.errors import OperationError, RefusedError
 from opsassay.testbed.core.fleet import Replica
 from opsassay.testbed.kernel.cgroups import CPU, MEMORY
-from opsassay.testbed.kernel.namespaces import set_local_ports
+from opsassay.testbed.kernel.namespaces import local_ports, set_local_ports
 from opsassay.testbed.substrates.local.namespaced import NamespacedNetwork
 
 if TYPE_CHECKING:
@@ -96,6 +97,13 @@ class ServiceLimits:
             self.hold_ports(replica)
         if self._ports[service] == USUAL_PORTS:
             del self._ports[service]
+
+    def local_ports(self, replicas: Iterable[Replica]) -> dict[str, Any]:
+        """Return, by replica, its range of local ports and its connections by state; {} without own namespaces."""
+        network = self._system.network
+        if not isinstance(network, NamespacedNetwork):
+            return {}
+        return {one.id: local_ports(network.place(one.id).path) for one in replicas}
 
     def hold_ports(self, replica: Replica) -> None:
         """Apply the changed port range of the service to the namespace of *replica*; raises OperationError."""

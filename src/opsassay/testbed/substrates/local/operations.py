@@ -9,16 +9,15 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from opsassay.core.errors import NotFoundError, OperationError, RefusedError, UserError
 from opsassay.testbed.core.fleet import LOAD_GENERATOR, Replica, require_own_rate
 from opsassay.testbed.core.networks import FORWARD, Stream
-from opsassay.testbed.kernel.namespaces import local_ports
 from opsassay.testbed.substrates.local import rollout
+from opsassay.testbed.substrates.local.beside import ProcessesBeside
 from opsassay.testbed.substrates.local.limits import ServiceLimits
-from opsassay.testbed.substrates.local.namespaced import NamespacedNetwork
 from opsassay.testbed.workload.processes import log_tail
 from opsassay.testbed.workload.stores import configure, count_losses, restart_store
 
@@ -32,13 +31,13 @@ TIME_SYNC = "time_sync"
 REPLICAS_LIMIT = 12
 SETTINGS_LIMIT = 40
 LOG_LINES_LIMIT = 200
-STORE_SETTINGS = frozenset({"maxmemory", "maxmemory-policy"})
+STORE_SETTINGS = frozenset({"maxmemory", "maxmemory-policy", "save", "stop-writes-on-bgsave-error"})
 """What may be set on a cache: nothing that names a file, a module or an address."""
 SETTING = re.compile(r"[A-Z][A-Z0-9_]{0,39}")
 VALUE = re.compile(r"[^\x00-\x1f\x7f]{0,200}")
 
 BREAKING = frozenset(
-    {"firewall add", "clock set", "consumer stall", "pool leak", "load dip", "crowd", "hang", "dns delete"}
+    {"firewall add", "clock set", "consumer stall", "pool leak", "load dip", "crowd", "hang", "dns delete", "disk fill"}
 )
 """The verbs that only the trigger of a scenario has."""
 
@@ -56,6 +55,7 @@ class Operations:
         definition = supervisor.system
         self.settings = {name: dict(service.config) for name, service in definition.services.items()}
         self.limits = ServiceLimits(supervisor)
+        self.beside = ProcessesBeside(supervisor)
         self.records: dict[str, str] = {}
         self.rules: dict[str, dict[str, str]] = {}
         self.clocks: dict[str, int] = {}
@@ -89,6 +89,8 @@ class Operations:
             "load dip": self._load_dip,
             "crowd": self._crowd,
             "dns delete": self._dns_delete,
+            "kill": self.beside.kill,
+            "disk fill": self.beside.fill_disk,
         }
 
     async def perform(self, verb: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -153,7 +155,8 @@ class Operations:
                 "settings": sorted(self._settings(target)),
                 "required_settings": list(spec.required),
                 "limits": {"cpu": spec.cpu_limit, "memory_mb": spec.memory_limit_mb, "pool": spec.pool},
-                "local_ports": self._local_ports(replicas),
+                "local_ports": self.limits.local_ports(replicas),
+                "processes": self.beside.rows(target),
             }
         if target in self._system.stores:
             store = self._system.stores[target]
@@ -162,18 +165,12 @@ class Operations:
             emptied = await count_losses(store, system.stores[target])
             return {
                 "store": target, "engine": store.engine, "used_by": users, "settings": settings, "emptied": emptied,
+                **store.disk_use(), "processes": self.beside.rows(target),
             }  # fmt: skip
         if target in system.hosts:
             here = sorted(replica.id for replica in self._system.fleet.replicas.values() if replica.host == target)
             return {"host": target, "replicas": here, **self._host_settings(target)}
         raise NotFoundError("service, store or host", target, [*system.services, *system.stores, *system.hosts])
-
-    def _local_ports(self, replicas: Iterable[Replica]) -> dict[str, Any]:
-        """Return, by replica, its range of local ports and its connections by state; {} without own namespaces."""
-        network = self._system.network
-        if not isinstance(network, NamespacedNetwork):
-            return {}
-        return {one.id: local_ports(network.place(one.id).path) for one in replicas}
 
     async def _logs(self, target: str, lines: int = 50) -> dict[str, Any]:
         """Return {output: {process: last *lines* of its log}} for *target*, a service, replica or store."""
@@ -231,6 +228,7 @@ class Operations:
         self.stopped.add(store.process.pid)
         await restart_store(self._system.state, store)
         self._system.watch_store(store)
+        await self.beside.follow(name)
         return {"restarted": [name], "not_ready": [], "left_alone": []}
 
     async def _scale(self, service: str, replicas: int) -> dict[str, Any]:

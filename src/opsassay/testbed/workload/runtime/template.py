@@ -28,6 +28,7 @@ from opsassay.testbed.kernel.namespaces import enter
 from opsassay.testbed.workload import packets
 from opsassay.testbed.workload.runtime import (
     allocator,
+    beside,
     burner,
     container,
     load,
@@ -58,6 +59,7 @@ ROLES = {
     "pressure": pressure.main,
     "allocator": allocator.main,
     "burner": burner.main,
+    "beside": beside.main,
     "packets": packets.main,
     "receiver": receive,
 }

@@ -1,0 +1,108 @@
+"""Processes of a system that are none of its replicas and stores: what holds a disk, and how an operator ends it.
+
+Each is forked by the template, noted before anything else is done, and ends with it, whatever ends the system.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from opsassay.core.errors import NotFoundError, OperationError, RefusedError
+from opsassay.testbed.core.fleet import sleep_until
+
+if TYPE_CHECKING:
+    from opsassay.testbed.substrates.local.supervisor import Supervisor
+
+START_S = 10.0
+NAME_LIMIT = 15
+"""The kernel keeps so many characters of a process's name."""
+
+
+@dataclass(frozen=True)
+class BesideProcess:
+    """The *process*, by name and *pid*, that runs *at* a replica or store of *owner*; *about* says what it holds."""
+
+    owner: str
+    at: str
+    process: str
+    pid: int
+    about: Mapping[str, Any]
+
+    @property
+    def runs(self) -> bool:
+        """Whether it has not ended."""
+        with contextlib.suppress(OSError):
+            return Path(f"/proc/{self.pid}/comm").read_text(encoding="utf-8").strip() == self.process
+        return False
+
+
+class ProcessesBeside:
+    """The processes beside replicas and stores of *supervisor*'s system."""
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._system = supervisor
+        self._found: list[BesideProcess] = []
+
+    def at(self, owner: str) -> Iterator[BesideProcess]:
+        """Yield those that run at the service or store *owner*."""
+        self._found = [one for one in self._found if one.runs]
+        yield from (one for one in self._found if one.owner == owner)
+
+    def rows(self, owner: str) -> list[dict[str, Any]]:
+        """Return where each at *owner* runs, its name, its pid and what it holds."""
+        return [{"at": one.at, "process": one.process, "pid": one.pid, **one.about} for one in self.at(owner)]
+
+    async def start(self, owner: str, at: str, process: str, about: Mapping[str, Any], **config: Any) -> None:
+        """Start *process* *at* a replica or store of *owner*; *about* says what it will hold; raises RefusedError."""
+        if not process.isascii() or not 0 < len(process) <= NAME_LIMIT:
+            raise RefusedError(f"A process has a name of at most {NAME_LIMIT} characters here, not {process!r}.")
+        pid = await self._system.template.spawn("beside", f"{process}-{at}", {"process": process, **config})
+        one = BesideProcess(owner, at, process, pid, about)
+        if await sleep_until(lambda: one.runs, START_S, 0.01):
+            self._found.append(one)
+
+    async def kill(self, target: str, process: str) -> dict[str, Any]:
+        """End *process* wherever it runs at the service or store *target*; return where it ran; raises NotFoundError."""
+        system = self._system.system
+        if target not in {*system.services, *system.stores}:
+            raise NotFoundError("service or store", target, [*system.services, *system.stores])
+        here = list(self.at(target))
+        ending = [one for one in here if one.process == process]
+        if not ending:
+            raise NotFoundError(f"process beside {target}", process, {one.process for one in here})
+        for one in ending:
+            self._system.unexpected_exits.expect(one.pid)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(one.pid, signal.SIGKILL)
+        await sleep_until(lambda: not any(one.runs for one in ending), START_S, 0.01)
+        return {"ended": [one.at for one in ending]}
+
+    async def fill_disk(self, store: str, process: str) -> dict[str, Any]:
+        """Start *process*, which keeps the disk of *store* full as long as it runs; return how much of it is free.
+
+        Raises NotFoundError, RefusedError where the store has no disk of its own.
+        """
+        if store not in self._system.stores:
+            raise NotFoundError("store", store, self._system.stores)
+        running = self._system.stores[store]
+        if (disk := running.disk()) is None:
+            raise RefusedError(
+                f"{store} has no disk of its own here: that takes a Valkey store and a root who may mount."
+            )
+        file = f"{process}.out"
+        await self.start(store, store, process, {"writes_to": f"{file} (deleted)"}, file=str(disk / file))
+        if not await sleep_until(lambda: not running.free_bytes(), START_S, 0.05):
+            raise OperationError(f"The disk of {store} is not full after {START_S:g} s.")
+        return running.disk_use()
+
+    async def follow(self, store: str) -> None:
+        """Have what filled the disk of *store* before its restart fill it again: a disk outlives a restart."""
+        for one in list(self.at(store)):
+            await self.kill(store, one.process)
+            await self.fill_disk(store, one.process)
