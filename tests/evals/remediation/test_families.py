@@ -9,7 +9,7 @@ from opsassay.evals.remediation.modelled.trial import ModelledTrial
 from opsassay.scoring.verifiers import certify
 from opsassay.testbed.scenarios import load_scenario
 
-NAMES = ["ephemeral-ports", "disk-full"]
+NAMES = ["ephemeral-ports", "disk-full", "port-conflict"]
 EITHER = {"certificate", "v_cause", "v_users"}
 """What may fail too where a script fails."""
 

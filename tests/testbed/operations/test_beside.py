@@ -13,6 +13,7 @@ from live import state_folder
 from opsassay.core.errors import OpsAssayError, RefusedError, UserError
 from opsassay.core.schema.system import System
 from opsassay.testbed.kernel.private_root import Confinement, confinement
+from opsassay.testbed.substrates.local.capabilities import probe
 from opsassay.testbed.substrates.local.substrate import LocalSubstrate
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
@@ -37,9 +38,11 @@ TINY = System.model_validate(
 EXPORT = {"target": "cache", "process": "nightly-export"}
 
 
-@pytest.fixture(scope="module")
-def running():
-    with state_folder(), LocalSubstrate().deployed(TINY, "tiny") as system:
+@pytest.fixture(scope="module", params=["namespaced", "plain"])
+def running(request):
+    if not probe()[request.param].available:
+        pytest.skip(f"no {request.param} isolation: {probe()[request.param].reason}")
+    with state_folder(), LocalSubstrate().deployed(TINY, "tiny", isolation=request.param) as system:
         yield system
 
 
@@ -91,6 +94,37 @@ def test_a_full_disk_stops_writes_until_the_process_is_ended(running):
     assert (described()["processes"], described()["disk_free_mb"] > 15) == ([], True)
     assert becomes(200, lambda: page(running))
     assert running.status().unexpected_exits == ()
+
+
+def test_a_preview_on_the_port_of_its_service_keeps_it_from_starting(running):
+    def preview(port):
+        running.operate("config set", {"target": "web", "key": "PREVIEW_PORT", "value": port})
+
+    def seen():
+        described = running.operate("describe", {"target": "web"})
+        return [one["listens_on"] for one in described["processes"]], described["replicas"][0]["state"]
+
+    if running.status().isolation != "namespaced":
+        with pytest.raises(UserError, match="take the level namespaced"):
+            preview("8080")
+        return
+    preview("8080")
+    assert running.operate("restart", {"target": "web"})["not_ready"] == ["web-0"]
+    assert becomes(([8080], "crashing"), seen)
+    assert "port 8080: address already in use" in str(running.operate("logs", {"target": "web", "lines": 9}))
+    assert running.operate("kill", {"target": "web", "process": "preview"}) == {"ended": ["web-0"]}
+    assert becomes(([], "ready"), seen)  # a crash makes no new pod, and so no new preview
+    assert running.operate("restart", {"target": "web"})["not_ready"] == ["web-0"]
+    preview("9100")
+    assert running.operate("restart", {"target": "web"})["not_ready"] == []
+    assert seen() == ([9100], "ready")
+    assert running.operate("scale", {"service": "web", "replicas": 2})["not_ready"] == []
+    assert seen()[0] == [9100, 9100]
+    assert running.operate("scale", {"service": "web", "replicas": 1})["removed"] == ["web-1"]
+    assert seen()[0] == [9100]
+    running.operate("config unset", {"target": "web", "key": "PREVIEW_PORT"})
+    assert running.operate("restart", {"target": "web"})["not_ready"] == []
+    assert seen() == ([], "ready")
 
 
 @pytest.mark.skipif(confinement() is not Confinement.PRIVATE_ROOT, reason="no root who may mount")

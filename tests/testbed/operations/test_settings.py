@@ -95,6 +95,10 @@ def test_how_often_and_how_long_a_call_is_tried_is_a_setting():
     usual, other = Settings(), Settings({"CALL_RETRIES": "8", "CALL_TIMEOUT_S": "0.45"})
     assert (usual.retries(2), usual.timeout_s(3.0)) == (2, 3.0)
     assert (other.retries(2), other.timeout_s(3.0)) == (8, 0.45)
+    assert (usual.preview_port(), Settings({"PREVIEW_PORT": "9100"}).preview_port()) == (None, 9100)
+    for value in ("80", "70000", "http", "-1"):
+        with pytest.raises(SettingsError, match="must be a port"):
+            Settings({"PREVIEW_PORT": value}).require([])
     assert (usual.keep_alive(), Settings({"KEEP_ALIVE": "off"}).keep_alive()) == (True, False)
     for values in ({"CALL_RETRIES": "21"}, {"CALL_RETRIES": "-1"}, {"CALL_TIMEOUT_S": "soon"}, {"KEEP_ALIVE": "no"}):
         with pytest.raises(SettingsError, match="must be"):

@@ -162,6 +162,13 @@ def local_ports(namespace: str) -> dict[str, Any]:
     return inside(namespace, read)
 
 
+def listening_ports(namespace: str) -> set[int]:
+    """Return the TCP ports on which something listens in *namespace*."""
+    rows = inside(namespace, lambda: Path("/proc/thread-self/net/tcp").read_text().splitlines()[1:])
+    fields = (row.split() for row in rows)
+    return {int(field[1].rpartition(":")[2], 16) for field in fields if field[3] == "0A"}
+
+
 def close_connections(namespace: str | None, addresses: Iterable[str]) -> list[str]:
     """Close the TCP connections to *addresses* in *namespace* (None: here); return a note if `ss` is missing."""
     return [note for address in addresses for note in _kill_sockets(namespace, "dst", address)][:1]

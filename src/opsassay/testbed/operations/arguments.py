@@ -94,7 +94,7 @@ class ReleaseVersion(Written):
     rolling: bool = Field(default=True, description="one after the other; false: all at once")
 
 
-class Kill(Written):
+class KillProcess(Written):
     """End a process that runs beside a service or store, by its name, wherever it does; `describe` lists them."""
 
     target: Name

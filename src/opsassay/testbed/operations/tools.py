@@ -30,7 +30,7 @@ TOOLS: dict[str, Tool] = {
     "config_set": Tool(args.ConfigSet, "config set", mutating=True),
     "config_unset": Tool(args.ConfigUnset, "config unset", mutating=True),
     "release": Tool(args.ReleaseVersion, "release", mutating=True),
-    "kill": Tool(args.Kill, "kill", mutating=True),
+    "kill": Tool(args.KillProcess, "kill", mutating=True),
     "firewall_delete": Tool(args.FirewallDelete, "firewall delete", mutating=True),
 }
 """Every tool by name; oracles write a tool's verb, which is its name with blanks."""

@@ -32,7 +32,7 @@ from opsassay.testbed.workload.processes import log_tail, start_program
 
 POLICY, KEEPS = "maxmemory-policy", "noeviction"
 DISK_MB = 16
-"""What a Valkey server may write, where it has a disk of its own; it writes nothing unless it is told to save."""
+"""What a Valkey server may write, where it has a disk of its own; without the setting save it writes nothing."""
 START_TIMEOUT_S = 15.0
 STOP_TIMEOUT_S = 5.0
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from opsassay.core.errors import NotFoundError
+from opsassay.testbed.substrates.local.beside import PREVIEW
 from opsassay.testbed.substrates.local.operations import TIME_SYNC
 
 if TYPE_CHECKING:
@@ -54,7 +55,21 @@ def fill_disk(trial: ModelledTrial, store: str, process: str) -> set[str]:
     return {store}
 
 
+def kill_process(trial: ModelledTrial, target: str, process: str) -> set[str]:
+    """End *process* beside *target*, a service or store; return its name."""
+    state = trial.state
+    if process == PREVIEW and target in state.replicas:
+        state.replicas[target] = [
+            state.started(target, one.release, trial.now, alone=True) for one in state.replicas[target]
+        ]
+    elif state.beside.get(target) == process:
+        del state.beside[target]
+    else:
+        raise NotFoundError(f"process beside {target}", process, state.beside.values())
+    return {target}
+
+
 RUNTIME_FAULTS: dict[str, Callable[..., set[str]]] = {
     "consumer stall": break_processes, "pool leak": break_processes, "hang": pause_processes, "clock set": set_clock,
-    "crowd": crowd_processors, "disk fill": fill_disk,
+    "crowd": crowd_processors, "disk fill": fill_disk, "kill": kill_process,
 }  # fmt: skip

@@ -18,7 +18,7 @@ from opsassay.testbed.scenarios.generated.hidden import FILES_PER_S, ONSET_S
 from opsassay.testbed.scenarios.generated.impact_closure import reach_of
 from opsassay.testbed.substrates.local.limits import PORT_RANGE, USUAL_PORTS
 from opsassay.testbed.substrates.local.operations import TIME_SYNC
-from opsassay.testbed.workload.runtime.settings import Settings, SettingsError
+from opsassay.testbed.workload.runtime.settings import SERVICE_PORT, Settings, SettingsError
 from opsassay.testbed.workload.runtime.stress import STRAINS
 from opsassay.testbed.workload.stores import KEEPS, POLICY
 
@@ -93,10 +93,11 @@ class ModelledSystem:
         other.ports, other.beside = dict(self.ports), dict(self.beside)
         return other
 
-    def started(self, service: str, release: str, now: int) -> Process:
+    def started(self, service: str, release: str, now: int, *, alone: bool = False) -> Process:
         """Return the process that *service* runs after a start of version *release* at second *now* of the model.
 
-        It crashes when its settings are invalid or its database refuses its password; without a password it is let in.
+        It crashes when its settings are invalid, its database refuses its password or, unless it is *alone*, a preview has
+        its port; without a password it is let in.
         """
         values, spec = dict(self.settings[service]), self.system.services[service]
         settings = Settings(values)
@@ -104,7 +105,8 @@ class ModelledSystem:
             settings.require(spec.required)
         except SettingsError:
             return Process(values, release, release, now, crashes=True, hooks={}, misled=False)
-        refused = any(values.get(k, v) != v for k, v in spec.config.items() if k.endswith("_PASSWORD"))
+        refused = settings.preview_port() == SERVICE_PORT and not alone
+        refused |= any(values.get(k, v) != v for k, v in spec.config.items() if k.endswith("_PASSWORD"))
         hooks = {hook["type"]: hook["parameters"] for hook in settings.features()}
         misled = any(settings.upstream(callee) != (callee, None) for callee in self._callees[service])
         return Process(values, release, release, now, crashes=refused, hooks=hooks, misled=misled)

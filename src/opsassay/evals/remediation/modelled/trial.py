@@ -177,7 +177,7 @@ class ModelledTrial:
             "config set": self._config_set, "config unset": self._config_unset, "restart": self._restart_target,
             "scale": self._scale_service, "release": self._release_version, "firewall add": self._firewall_add,
             "firewall delete": self._firewall_delete, "exec curl": self._request_url, "load dip": lambda **_: set(),
-            "dns delete": self._dns_delete, "kill": self._kill_process,
+            "dns delete": self._dns_delete,
         }  # fmt: skip
         if verb in RUNTIME_FAULTS:
             return RUNTIME_FAULTS[verb](self, **arguments)
@@ -286,13 +286,6 @@ class ModelledTrial:
         """Remove the DNS record of *service*; return the names that are touched."""
         self.state.records[self.require_service(service)] = ""
         return {service}
-
-    def _kill_process(self, target: str, process: str) -> set[str]:
-        """End *process* beside *target*, a service or store; return its name."""
-        if self.state.beside.get(target) != process:
-            raise NotFoundError(f"process beside {target}", process, self.state.beside.values())
-        del self.state.beside[target]
-        return {target}
 
     def _firewall_delete(self, rule: str) -> set[str]:
         """Remove the firewall rule named *rule*; return the names of its service and client."""

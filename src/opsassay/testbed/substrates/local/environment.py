@@ -137,8 +137,8 @@ class LocalEnvironment(LiveEnvironment):
             protected |= protected_of(owner, settings, reader)
             others |= {f"{owner} {key}": written_down(key, value, reader) for key, value in settings.items()}
             described = {} if owner == NAMES else self.running.operate("describe", {"target": owner})
-            others |= {f"{owner} {PROCESS} {one['process']}": RUNS for one in described.get("processes", ())}
             if owner in system.stores:
+                others |= {f"{owner} {PROCESS} {one['process']}": RUNS for one in described["processes"]}
                 others[f"{owner} {EMPTIED}"] = str(described[EMPTIED])
             if owner not in system.services:
                 continue  # what is set there takes effect at once

@@ -287,6 +287,7 @@ class Operations:
             self.limits.change(target, key, value)
         else:
             settings = self.settings[self._service(target)]
+            self.beside.require_ports(target, key)
             if SETTING.fullmatch(key) is None or (key not in settings and len(settings) >= SETTINGS_LIMIT):
                 raise RefusedError("A setting is called like UPPER_CASE_1, and a service has at most 40 of them.")
             settings[key], takes_effect = value, "in processes that start from now on: restart the service"

@@ -11,6 +11,7 @@ from opsassay.testbed.core.networks import Network
 from opsassay.testbed.core.state import SystemState
 from opsassay.testbed.workload.containers import Containers
 from opsassay.testbed.workload.runtime.ledger import LOAD_RECORD
+from opsassay.testbed.workload.runtime.settings import PREVIEW_PORT
 
 
 @dataclass(frozen=True)
@@ -32,10 +33,13 @@ class Orders:
     """By how many nanoseconds the clock of a host is wrong."""
 
     def replica(self, replica: Replica) -> dict[str, Any]:
-        """Return the settings (order) with which the next process of *replica* is started."""
+        """Return the settings (order) with which the next process of *replica* is started.
+
+        Where a preview shares its pod, it keeps to the first port of its site, the one that others know of.
+        """
         return {
             **self._common(replica.id),
-            **self.network.site(replica.id).parameters(replica.starts),
+            **self.network.site(replica.id).parameters(0 if PREVIEW_PORT in replica.settings else replica.starts),
             "groups": self.containers.entrances(self.containers.group_of(replica)),
             "service": replica.service,
             "ledger": str(self.state.ledger_dir / f"{replica.id}.jsonl"),

@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import asyncpg
 import uvicorn
@@ -382,14 +382,19 @@ async def warm_up(config: dict[str, Any]) -> ReplicaProcess:
         engines: dict[str, str] = {name: replica.system.stores[name].engine for name in config["stores"]}
         await replica.executor.clients.warm(engines)
     except (SettingsError, asyncpg.InvalidAuthorizationSpecificationError) as error:
-        words = f"{config['service']} cannot start: {error}"
-        print(words, flush=True)
-        dying = Instruments(config["endpoint"], config["resource"], metrics=False)
-        dying.log("ERROR", words)
-        await asyncio.to_thread(dying.flush)
-        os._exit(1)
+        await give_up(config, error)
     await asyncio.sleep(replica.service.start_s)
     return replica
+
+
+async def give_up(config: dict[str, Any], error: object) -> NoReturn:
+    """Say on the output and in the log that the replica of *config* cannot start for *error*, and end this process."""
+    words = f"{config['service']} cannot start: {error}"
+    print(words, flush=True)
+    dying = Instruments(config["endpoint"], config["resource"], metrics=False)
+    dying.log("ERROR", words)
+    await asyncio.to_thread(dying.flush)
+    os._exit(1)
 
 
 async def main(config: dict[str, Any]) -> None:
@@ -400,7 +405,10 @@ async def main(config: dict[str, Any]) -> None:
     for subject, operation in replica.service.consumes.items():
         await replica.consume(subject, operation)
     jobs = [asyncio.create_task(replica.repeat(name, job)) for name, job in replica.service.periodic.items()]
-    listener = socket.create_server((config["address"], config["port"]), backlog=BACKLOG)
+    try:
+        listener = socket.create_server((config["address"], config["port"]), backlog=BACKLOG)
+    except OSError as error:
+        await give_up(config, f"port {config['port']}: {os.strerror(error.errno or 0).lower()}")
     settings = uvicorn.Config(
         replica.application(), log_level="warning", access_log=False, lifespan="off", http="httptools", ws="none"
     )

@@ -3,9 +3,9 @@
 ``UPSTREAM_<SERVICE>`` (name:port) is where calls to a service go, ``<STORE>_PASSWORD`` how a database lets the service in,
 ``POOL_SIZE`` how many connections it keeps, ``TOKEN_SECRET`` signs calls, and with ``TOKEN_MAX_AGE_S`` only signed ones of
 that age are let in. ``CALL_RETRIES`` and ``CALL_TIMEOUT_S`` say how often and for how long a call is tried, whatever the
-code says, ``KEEP_ALIVE`` (off) that each has a connection of its own. ``FEATURE_<NAME>`` switches code on that is not
-ready (`FEATURES`), as feature flags do. Any other name
-means what the service makes of it. A value is a text and stays one: nothing is expanded.
+code says, ``KEEP_ALIVE`` (off) that each has a connection of its own. ``PREVIEW_PORT`` has a preview run in the same pod,
+which listens on that port. ``FEATURE_<NAME>`` switches code on that is not ready (`FEATURES`), as feature flags do. Any
+other name means what the service makes of it. A value is a text and stays one: nothing is expanded.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 SERVICE_PORT = 8080
 """The port by which services are configured to find one another; where a process listens is reported by its SRV record."""
 MOST_RETRIES = 20
+PREVIEW_PORT = "PREVIEW_PORT"
 TOKEN_HEADER = "x-access-token"  # noqa: S105 - the name of a header
 _UPSTREAM = re.compile(r"([A-Za-z0-9][A-Za-z0-9.-]{0,62}):(\d{1,5})")
 
@@ -65,6 +66,7 @@ class Settings:
             if not self.values.get(name, "").strip():
                 raise SettingsError(f"required setting {name} is missing")
         _ = self.pool(1), self._max_age_s, self.features(), self.retries(0), self.timeout_s(1), self.keep_alive()
+        self.preview_port()
 
     def upstream(self, service: str) -> tuple[str, int | None]:
         """Return (host name, port) for calls to *service* by UPSTREAM_SERVICE; port None: the one that DNS gives."""
@@ -110,6 +112,13 @@ class Settings:
         if value not in ("on", "off"):
             raise SettingsError(f"KEEP_ALIVE must be on or off, not {value!r}")
         return value == "on"
+
+    def preview_port(self) -> int | None:
+        """Return the port of the preview in the same pod, None for no preview (PREVIEW_PORT); raises SettingsError."""
+        value = self.values.get(PREVIEW_PORT, "").strip()
+        if value and not (value.isascii() and value.isdigit() and 1024 <= int(value) <= 65_535):
+            raise SettingsError(f"{PREVIEW_PORT} must be a port from 1024 to 65535, not {value!r}")
+        return int(value) if value else None
 
     def features(self) -> list[dict[str, Any]]:
         """Return the switched-on features as faults inside the process {type, parameters}; raises SettingsError."""
