@@ -1,6 +1,6 @@
 """Processes of a system that are none of its replicas and stores: what holds a disk or a port, and how it is ended.
 
-Each is forked by the template, noted before anything else is done, and ends with it, whatever ends the system.
+Each is forked by the template, which ends it with itself, whatever ends the system; what one holds is free again then.
 """
 
 from __future__ import annotations
@@ -65,13 +65,17 @@ class ProcessesBeside:
         return [{"at": one.at, "process": one.process, "pid": one.pid, **one.about} for one in self.running_at(owner)]
 
     async def start(self, owner: str, at: str, process: str, about: Mapping[str, Any], **config: Any) -> None:
-        """Start *process* *at* a replica or store of *owner*; *about* says what it will hold; raises RefusedError."""
+        """Start *process* *at* a replica or store of *owner*; *about* says what it will hold.
+
+        Raises RefusedError for its name, OperationError when it does not start.
+        """
         if not process.isascii() or not 0 < len(process) <= NAME_LIMIT:
             raise RefusedError(f"A process has a name of at most {NAME_LIMIT} characters here, not {process!r}.")
         pid = await self._system.template.spawn("beside", f"{process}-{at}", {"process": process, **config})
         one = BesideProcess(owner, at, process, pid, about)
-        if await sleep_until(lambda: one.runs, START_S, 0.01):
-            self._found.append(one)
+        self._found.append(one)
+        if not await sleep_until(lambda: one.runs, START_S, 0.01):
+            raise OperationError(f"{process} has not started at {at}.")
 
     async def kill(self, target: str, process: str) -> dict[str, Any]:
         """End *process* wherever it runs at the service or store *target*; return where it ran; raises NotFoundError."""
@@ -109,11 +113,12 @@ class ProcessesBeside:
             return
         self._pods[replica.id] = replica.pod
         await self.end_pod(replica.id)
-        with contextlib.suppress(SettingsError):  # the replica says so itself
+        with contextlib.suppress(SettingsError, OperationError):  # the replica says itself what is wrong
             if port := Settings(replica.settings).preview_port():
-                room = network.place(replica.id).path
-                await self.start(replica.service, replica.id, PREVIEW, {"listens_on": port}, inside=room, port=port)
-                await sleep_until(lambda: port in listening_ports(room), START_S, 0.02)
+                namespace = network.place(replica.id).path
+                about = {"listens_on": port}
+                await self.start(replica.service, replica.id, PREVIEW, about, inside=namespace, port=port)
+                await sleep_until(lambda: port in listening_ports(namespace), START_S, 0.02)
 
     async def end_pod(self, replica: str) -> None:
         """End what runs beside the replica with that id."""
