@@ -23,9 +23,10 @@ class Here(Names):
 
 async def connections_of(lasting, settings=None):
     """Return from how many ports three requests came."""
-    ports = set()
+    ports, asked = set(), set()
 
     async def answer(request):
+        asked.add(request.headers.get("Connection", "keep-alive"))
         ports.add(request.transport.get_extra_info("peername")[1])
         return web.json_response({})
 
@@ -41,6 +42,7 @@ async def connections_of(lasting, settings=None):
         await clients.request("any", "GET", "/", {"X-Mine": "1"}, 5.0)
     await clients._http.close()
     await runner.cleanup()
+    assert asked == {"keep-alive" if lasting else "close"}
     return len(ports)
 
 
@@ -50,5 +52,5 @@ def test_calls_share_a_connection_unless_none_shall_last(lasting, expected):
 
 
 @pytest.mark.parametrize(("value", "expected"), [("on", 1), ("off", 3)])
-def test_a_setting_says_whether_calls_share_a_connection(value, expected):
+def test_a_setting_says_whether_calls_share_a_connection_which_the_caller_closes(value, expected):
     assert asyncio.run(connections_of(lasting=True, settings={"KEEP_ALIVE": value})) == expected

@@ -30,6 +30,8 @@ NAMES_TIMEOUT_S = 2.0
 _DNS_BACKEND = dns.asyncbackend.get_backend("asyncio")
 
 CLOSING = {"Connection": "close"}
+LASTING = {"Connection": "keep-alive"}
+"""Of two ends the one that closes first keeps the connection's ports for a minute (TIME_WAIT): with this, the caller."""
 
 Endpoint = tuple[str, int]
 """Address and TCP port."""
@@ -149,9 +151,11 @@ class Clients:
     ) -> tuple[aiohttp.ClientResponse, bytes]:
         """Send a request to *service*, *body* as JSON; return (response, its body); raises CallFailedError."""
         if self._http is None:
-            short = not self.settings.keep_alive()
-            connector = aiohttp.TCPConnector(limit_per_host=self._pool_size, limit=0, force_close=short)
+            alone = not self.settings.keep_alive()
+            connector = aiohttp.TCPConnector(limit_per_host=self._pool_size, limit=0, force_close=alone)
             self._http = aiohttp.ClientSession(connector=connector)
+        if not self.settings.keep_alive():
+            headers = {**headers, **LASTING}
         headers = headers if self.lasting else {**headers, **CLOSING}
         if body is not None:
             headers = {**headers, "Content-Type": "application/json"}
