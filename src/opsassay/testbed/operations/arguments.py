@@ -95,7 +95,7 @@ class ReleaseVersion(Written):
 
 
 class KillProcess(Written):
-    """End a process that runs beside a service or store, by its name, wherever it does; `describe` lists them."""
+    """End a side process of a service or store, by its name, wherever it runs; `describe` lists them."""
 
     target: Name
     process: Name

@@ -19,7 +19,7 @@ _CREDENTIALS = re.compile(r"://[^/@\s]*:[^/@\s]+@")
 EMPTIED = "emptied"
 """Name, among the settings, of the number of times that a store lost or evicted data."""
 PROCESS, RUNS = "process", "runs"
-"""Name, among the settings, of a process beside a service or store (with its own name), and its value."""
+"""Name, among the settings, of a side process of a service or store (with its own name), and its value."""
 IS_SET = "set"
 """The recorded value of a secret; a digest under the reader's key follows where there is one."""
 

@@ -43,7 +43,7 @@ ON_PROGRAMS: dict[str, Tool] = {
 ON_CONTAINERS: dict[str, Tool] = ON_PROGRAMS | {"docker": Tool(Docker)}
 """Further tools for containers, with their usual command line; each of its commands is one of the verbs."""
 NOT_ON_CONTAINERS = frozenset({"scale", "release", "kill", "firewall_list", "firewall_delete"})
-"""Tools that containers lack: the compose file sets count and image; firewall and processes beside are ours."""
+"""Tools that containers lack: the compose file sets count and image; firewall and side processes are ours."""
 
 
 def operator_tools(system: System) -> Mapping[str, Tool]:

@@ -22,7 +22,7 @@ def reading_of(state: ModelledSystem, time_ns: int) -> SettingsReading:
     others |= {f"{owner} {EMPTIED}": str(count) for owner, count in state.emptied.items()}
     others |= {f"{service} firewall {rule}": client for rule, (service, client) in state.rules.items()}
     others |= {f"{service} {PORT_RANGE}": ports for service, ports in state.ports.items()}
-    others |= {f"{owner} {PROCESS} {name}": RUNS for owner, name in state.beside.items()}
+    others |= {f"{owner} {PROCESS} {name}": RUNS for owner, name in state.side_processes.items()}
     configured = {f"{owner} {key}": value for owner in settings for key, value in settings[owner].items()}
     pending: dict[str, tuple[str, ...]] = {}
     for owner, replicas in state.replicas.items():

@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from opsassay.core.errors import NotFoundError
-from opsassay.testbed.substrates.local.beside import PREVIEW
 from opsassay.testbed.substrates.local.operations import TIME_SYNC
+from opsassay.testbed.substrates.local.side_processes import PREVIEW
 
 if TYPE_CHECKING:
     from opsassay.evals.remediation.modelled.trial import ModelledTrial
@@ -51,7 +51,7 @@ def crowd_processors(trial: ModelledTrial, host: str, seconds: int) -> set[str]:
 
 def fill_disk(trial: ModelledTrial, store: str, process: str) -> set[str]:
     """Have *process* keep the disk of *store* full; return the store's name."""
-    trial.state.beside[store] = process
+    trial.state.side_processes[store] = process
     return {store}
 
 
@@ -62,10 +62,10 @@ def kill_process(trial: ModelledTrial, target: str, process: str) -> set[str]:
         state.replicas[target] = [
             state.started(target, one.release, trial.now, alone=True) for one in state.replicas[target]
         ]
-    elif state.beside.get(target) == process:
-        del state.beside[target]
+    elif state.side_processes.get(target) == process:
+        del state.side_processes[target]
     else:
-        raise NotFoundError(f"process beside {target}", process, state.beside.values())
+        raise NotFoundError(f"process at {target}", process, state.side_processes.values())
     return {target}
 
 

@@ -67,7 +67,7 @@ class ModelledSystem:
         self.hosts = {host: {TIME_SYNC: "on"} for host in system.hosts}
         self.ports: dict[str, str] = {}
         """The changed ranges of local ports, by service: they are not the process's."""
-        self.beside: dict[str, str] = {}
+        self.side_processes: dict[str, str] = {}
         """The process beside a service or store, by that: what keeps the disk of a store full."""
         self.records: dict[str, str] = {}
         self.rules: dict[str, tuple[str, str]] = {}
@@ -90,7 +90,7 @@ class ModelledSystem:
         for name in ("settings", "stores", "hosts", "replicas"):
             setattr(other, name, {owner: copy.copy(values) for owner, values in getattr(self, name).items()})
         other.records, other.rules, other.emptied = dict(self.records), dict(self.rules), dict(self.emptied)
-        other.ports, other.beside = dict(self.ports), dict(self.beside)
+        other.ports, other.side_processes = dict(self.ports), dict(self.side_processes)
         return other
 
     def started(self, service: str, release: str, now: int, *, alone: bool = False) -> Process:
@@ -125,7 +125,7 @@ class ModelledSystem:
         found = {f"{owner} {key}": value for owner, values in owners.items() for key, value in values.items()}
         found |= {f"{service} firewall {rule}": client for rule, (service, client) in self.rules.items()}
         found |= {f"{service} {PORT_RANGE}": ports for service, ports in self.ports.items()}
-        found |= {f"{owner} {PROCESS} {name}": RUNS for owner, name in self.beside.items()}
+        found |= {f"{owner} {PROCESS} {name}": RUNS for owner, name in self.side_processes.items()}
         for name, replicas in self.replicas.items():
             found[f"{name} replicas"] = str(len(replicas))
             found |= {f"{name}-{number} release": one.release for number, one in enumerate(replicas)}
@@ -169,7 +169,11 @@ class ModelledSystem:
         if self.report_runs or self.report_begins(now):
             yield "shelf", 1.0
         for name, values in self.stores.items():
-            full = name in self.beside and values.get("save", "") and values.get("stop-writes-on-bgsave-error") != "no"
+            full = (
+                name in self.side_processes
+                and values.get("save", "")
+                and values.get("stop-writes-on-bgsave-error") != "no"
+            )
             if name in down or full or (_is_too_small(values) and not self.throws_out(name)):
                 yield name, 1.0
         late_s = max((abs(offset) for offset in self.clocks.values()), default=0.0)

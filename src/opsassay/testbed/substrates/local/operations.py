@@ -16,8 +16,8 @@ from opsassay.core.errors import NotFoundError, OperationError, RefusedError, Us
 from opsassay.testbed.core.fleet import LOAD_GENERATOR, Replica, require_own_rate
 from opsassay.testbed.core.networks import FORWARD, Stream
 from opsassay.testbed.substrates.local import rollout
-from opsassay.testbed.substrates.local.beside import ProcessesBeside
 from opsassay.testbed.substrates.local.limits import ServiceLimits
+from opsassay.testbed.substrates.local.side_processes import SideProcesses
 from opsassay.testbed.workload.processes import log_tail
 from opsassay.testbed.workload.stores import configure, count_losses, restart_store
 
@@ -55,7 +55,7 @@ class Operations:
         definition = supervisor.system
         self.settings = {name: dict(service.config) for name, service in definition.services.items()}
         self.limits = ServiceLimits(supervisor)
-        self.beside = ProcessesBeside(supervisor)
+        self.side_processes = SideProcesses(supervisor)
         self.records: dict[str, str] = {}
         self.rules: dict[str, dict[str, str]] = {}
         self.clocks: dict[str, int] = {}
@@ -89,8 +89,8 @@ class Operations:
             "load dip": self._load_dip,
             "crowd": self._crowd,
             "dns delete": self._dns_delete,
-            "kill": self.beside.kill,
-            "disk fill": self.beside.fill_disk,
+            "kill": self.side_processes.kill,
+            "disk fill": self.side_processes.fill_disk,
         }
 
     async def perform(self, verb: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -156,7 +156,7 @@ class Operations:
                 "required_settings": list(spec.required),
                 "limits": {"cpu": spec.cpu_limit, "memory_mb": spec.memory_limit_mb, "pool": spec.pool},
                 "local_ports": self.limits.local_ports(replicas),
-                "processes": self.beside.rows(target),
+                "processes": self.side_processes.rows(target),
             }
         if target in self._system.stores:
             store = self._system.stores[target]
@@ -165,7 +165,7 @@ class Operations:
             emptied = await count_losses(store, system.stores[target])
             return {
                 "store": target, "engine": store.engine, "used_by": users, "settings": settings, "emptied": emptied,
-                **store.disk_use(), "processes": self.beside.rows(target),
+                **store.disk_use(), "processes": self.side_processes.rows(target),
             }  # fmt: skip
         if target in system.hosts:
             here = sorted(replica.id for replica in self._system.fleet.replicas.values() if replica.host == target)
@@ -228,7 +228,7 @@ class Operations:
         self.stopped.add(store.process.pid)
         await restart_store(self._system.state, store)
         self._system.watch_store(store)
-        await self.beside.follow(name)
+        await self.side_processes.follow(name)
         return {"restarted": [name], "not_ready": [], "left_alone": []}
 
     async def _scale(self, service: str, replicas: int) -> dict[str, Any]:
@@ -287,7 +287,7 @@ class Operations:
             self.limits.change(target, key, value)
         else:
             settings = self.settings[self._service(target)]
-            self.beside.require_ports(target, key)
+            self.side_processes.require_ports(target, key)
             if SETTING.fullmatch(key) is None or (key not in settings and len(settings) >= SETTINGS_LIMIT):
                 raise RefusedError("A setting is called like UPPER_CASE_1, and a service has at most 40 of them.")
             settings[key], takes_effect = value, "in processes that start from now on: restart the service"

@@ -121,7 +121,7 @@ async def _remove_replica(system: Supervisor, replica: Replica) -> None:
     """Stop *replica* and remove it from the fleet."""
     await stop(system, replica)
     system.fleet.replicas.pop(replica.id, None)
-    await system.operations.beside.end_pod(replica.id)
+    await system.operations.side_processes.end_pod(replica.id)
 
 
 def _emptiest(system: Supervisor, service: str) -> str:

@@ -192,7 +192,7 @@ class Supervisor:
     async def start_replica(self, replica: Replica) -> None:
         """Start a process of *replica*, or of its container's watcher, with its present settings and release."""
         replica.settings, replica.started_release = dict(self.operations.settings[replica.service]), replica.release
-        await self.operations.beside.begin_pod(replica)
+        await self.operations.side_processes.begin_pod(replica)
         if isinstance(self.network, ComposeNetwork):
             role, order = "container", self.orders.container(replica, self.network.containers[replica.id])
         elif replica.spec.program is not None:

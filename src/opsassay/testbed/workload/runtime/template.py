@@ -28,7 +28,6 @@ from opsassay.testbed.kernel.namespaces import enter
 from opsassay.testbed.workload import packets
 from opsassay.testbed.workload.runtime import (
     allocator,
-    beside,
     burner,
     container,
     load,
@@ -37,6 +36,7 @@ from opsassay.testbed.workload.runtime import (
     program,
     relay,
     replica,
+    side_process,
 )
 from opsassay.testbed.workload.runtime.forks import die_with_parent, give_way_in_a_full_group
 
@@ -59,7 +59,7 @@ ROLES = {
     "pressure": pressure.main,
     "allocator": allocator.main,
     "burner": burner.main,
-    "beside": beside.main,
+    "side_process": side_process.main,
     "packets": packets.main,
     "receiver": receive,
 }

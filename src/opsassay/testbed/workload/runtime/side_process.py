@@ -1,4 +1,4 @@
-"""A process beside a replica or a store that is neither: one keeps a disk full, another listens on a port."""
+"""A side process, at a replica or a store but neither: one keeps a disk full, another listens on a port."""
 
 from __future__ import annotations
 

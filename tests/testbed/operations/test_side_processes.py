@@ -1,4 +1,4 @@
-"""Processes beside replicas and stores: an operator finds and ends them, and none outlives its system."""
+"""Side processes of replicas and stores: an operator finds and ends them, and none outlives its system."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_store_without_a_disk_of_its_own_cannot_be_filled(running):
         running.operate("disk fill", {"store": "queue", "process": "nightly-export"})
     with pytest.raises(UserError, match="'web'"):
         running.operate("disk fill", {"store": "web", "process": "nightly-export"})
-    with pytest.raises(UserError, match="no process beside web 'python'"):
+    with pytest.raises(UserError, match="no process at web 'python'"):
         running.operate("kill", {"target": "web", "process": "python"})
     with pytest.raises(UserError, match="'host-a'"):
         running.operate("kill", {"target": "host-a", "process": "python"})

@@ -30,7 +30,7 @@ NAME_LIMIT = 15
 
 
 @dataclass(frozen=True)
-class BesideProcess:
+class SideProcess:
     """The *process*, by name and *pid*, that runs *at* a replica or store of *owner*; *about* says what it holds."""
 
     owner: str
@@ -47,15 +47,15 @@ class BesideProcess:
         return False
 
 
-class ProcessesBeside:
-    """The processes beside replicas and stores of *supervisor*'s system."""
+class SideProcesses:
+    """The further processes at replicas and stores of *supervisor*'s system."""
 
     def __init__(self, supervisor: Supervisor) -> None:
         self._system = supervisor
-        self._found: list[BesideProcess] = []
+        self._found: list[SideProcess] = []
         self._pods: dict[str, str] = {}
 
-    def running_at(self, owner: str) -> Iterator[BesideProcess]:
+    def running_at(self, owner: str) -> Iterator[SideProcess]:
         """Yield those that run at the service or store *owner*."""
         self._found = [one for one in self._found if one.runs]
         yield from (one for one in self._found if one.owner == owner)
@@ -71,8 +71,8 @@ class ProcessesBeside:
         """
         if not process.isascii() or not 0 < len(process) <= NAME_LIMIT:
             raise RefusedError(f"A process has a name of at most {NAME_LIMIT} characters here, not {process!r}.")
-        pid = await self._system.template.spawn("beside", f"{process}-{at}", {"process": process, **config})
-        one = BesideProcess(owner, at, process, pid, about)
+        pid = await self._system.template.spawn("side_process", f"{process}-{at}", {"process": process, **config})
+        one = SideProcess(owner, at, process, pid, about)
         self._found.append(one)
         if not await sleep_until(lambda: one.runs, START_S, 0.01):
             raise OperationError(f"{process} has not started at {at}.")
@@ -85,10 +85,10 @@ class ProcessesBeside:
         here = list(self.running_at(target))
         ending = [one for one in here if one.process == process]
         if not ending:
-            raise NotFoundError(f"process beside {target}", process, {one.process for one in here})
+            raise NotFoundError(f"process at {target}", process, {one.process for one in here})
         return {"ended": await self._end(ending)}
 
-    async def _end(self, ending: Sequence[BesideProcess]) -> list[str]:
+    async def _end(self, ending: Sequence[SideProcess]) -> list[str]:
         """Kill the processes *ending*, and return where they ran when they have ended."""
         for one in ending:
             self._system.unexpected_exits.expect(one.pid)
@@ -121,7 +121,7 @@ class ProcessesBeside:
                 await sleep_until(lambda: port in listening_ports(namespace), START_S, 0.02)
 
     async def end_pod(self, replica: str) -> None:
-        """End what runs beside the replica with that id."""
+        """End the side processes of the replica with that id."""
         await self._end([one for one in self._found if one.at == replica])
 
     async def fill_disk(self, store: str, process: str) -> dict[str, Any]:
