@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from live import state_folder
 from opsassay.core.errors import RefusedError
-from opsassay.testbed.apps import load_system
 from opsassay.testbed.substrates.local.limits import PORT_RANGE, read_ports
-from opsassay.testbed.substrates.local.substrate import LocalSubstrate
-from testbed.operations.test_mechanisms import PAGE, answers
+from testbed.operations.test_mechanisms import PAGE, answers, small_desk
 
 
 @pytest.mark.parametrize("value", ["", "42000", "42001 42000", "80 90", "42000 70000", "42000 42001 42002", "all"])
@@ -24,14 +21,7 @@ def test_a_range_is_written_as_the_kernel_writes_it():
 
 @pytest.fixture(scope="module", params=["namespaced", "plain"])
 def running(request):
-    from opsassay.testbed.substrates.local.capabilities import probe
-
-    if not probe()[request.param].available:
-        pytest.skip(f"no {request.param} isolation: {probe()[request.param].reason}")
-    desk = load_system("desk")
-    single = {name: service.model_copy(update={"replicas": 1}) for name, service in desk.services.items()}
-    small = desk.model_copy(update={"services": single, "load": desk.load.model_copy(update={"rate_rps": 4.0})})
-    with state_folder(), LocalSubstrate().deployed(small, "desk", isolation=request.param) as system:
+    with small_desk(request.param) as system:
         yield system
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 
 import pytest
 
@@ -107,16 +108,23 @@ MECHANISMS = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=["namespaced", "plain"])
-def running(request):
+@contextmanager
+def small_desk(level):
+    """Run `desk` with one replica of each service on the isolation *level*."""
     from opsassay.testbed.substrates.local.capabilities import probe
 
-    if not probe()[request.param].available:
-        pytest.skip(f"no {request.param} isolation: {probe()[request.param].reason}")
+    if not probe()[level].available:
+        pytest.skip(f"no {level} isolation: {probe()[level].reason}")
     desk = load_system("desk")
     single = {name: service.model_copy(update={"replicas": 1}) for name, service in desk.services.items()}
     small = desk.model_copy(update={"services": single, "load": desk.load.model_copy(update={"rate_rps": 4.0})})
-    with state_folder(), LocalSubstrate().deployed(small, "desk", isolation=request.param) as system:
+    with state_folder(), LocalSubstrate().deployed(small, "desk", isolation=level) as system:
+        yield system
+
+
+@pytest.fixture(scope="module", params=["namespaced", "plain"])
+def running(request):
+    with small_desk(request.param) as system:
         yield system
 
 
