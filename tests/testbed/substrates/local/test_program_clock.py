@@ -70,7 +70,7 @@ def test_a_program_that_is_started_again_has_the_wrong_clock_and_shows_no_mark_o
     system = load(tmp_path)
     with state_folder(), LocalSubstrate().deployed(system, "one") as running:
         _, calm = ask(running, "/report")
-        plan = FaultPlan.model_validate({"fault": "TimeSkew", "target": {"service": "front"}, "duration_s": 12})
+        plan = FaultPlan.model_validate({"fault": "TimeSkew", "target": {"service": "front"}, "duration_s": 30})
         for event in running.inject(plan):
             if event["event"] == "effect":
                 former = running.status().pids["front-0"]
