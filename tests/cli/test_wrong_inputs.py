@@ -271,7 +271,11 @@ WRONG = [
     ("task discover bad-relase -o out", "'bad-relase'", "did you mean 'bad-release'"),
     ("task discover bad-release -o out --target ghost", "ghost", "known"),
     ("task discover bad-release -o out --over repairs --target catalog", "--target", "leave it out"),
-    ("task discover stuck-consumer -o out --over repairs", "consumer stall", "take another scenario"),
+    (
+        "task discover busy-hour -o out --over repairs",
+        "its oracle gentle comes to alerts_cleared",
+        "take another scenario",
+    ),
     # model traffic
     ("trace proxy --upstream ftp://x -o out", "'ftp://x'", "give a URL"),
     ("trace proxy --upstream http://127.0.0.1:1", "--output", "--help"),
