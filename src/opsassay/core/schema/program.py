@@ -82,7 +82,7 @@ class Program(Command):
     ready: Ready | None = None
     runtime: Runtime | None = Field(default=None, description="adds this language's OpenTelemetry instrumentation")
     clock: Annotated[str | None, AfterValidator(_require_known_library)] = Field(
-        default=None, description="'faketime': libfaketime is preloaded, so that TimeSkew can set its clock wrong"
+        default=None, description="'faketime': libfaketime is preloaded, so that a fault can set its clock wrong"
     )
     calls: tuple[str, ...] | None = Field(
         default=None, description="the services and stores that it calls; all others when left out"

@@ -37,7 +37,7 @@ from opsassay.testbed.workload.runtime.stats import Stats
 
 _log = Log(__name__)
 SKEW = "skew_clock"
-"""The hook of TimeSkew."""
+"""The hook that sets the clock wrong."""
 READY_EVERY_S, READY_TIMEOUT_S = 0.1, 2.0
 CHECK_EVERY_S, CHECKS_UNTIL_NOT_READY = 1.0, 3
 TELEMETRY = {
