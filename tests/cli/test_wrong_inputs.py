@@ -46,7 +46,7 @@ WRONG = [
     # systems
     ("system check shp", "'shp'", "did you mean 'shop'"),
     ("system check shop --seconds nan", "--seconds", "number"),
-    ("system attach --compose shop --entry 8080", "'8080'", "http://127.0.0.1:8080/"),
+    ("system attach --compose shop --entry 8080 -o running.yaml", "'8080'", "http://127.0.0.1:8080/"),
     (
         "system attach --compose shop --entry http://a:1/ --traces zipkin=http://z:1",
         "zipkin=http://z:1",
