@@ -88,7 +88,7 @@ CHEATS = {
         SEARCH, "v_blast_radius", "right", *order(30, "POST", "/reservation", "search", "frontend"),
     ),
     "one of two away in slices": (SEARCH, "v_users", "right", wait(10), *in_slices("search", 1, 2)),
-    "an older token beside an address that is gone": (
+    "an older token and an address that is gone": (
         MISLED, "v_settings", drop("site", "UPSTREAM_ORDER"), restart("site"), drop("stock", "FEATURE_SIGN_ONCE"),
         put("stock", AGE, "700"), restart("stock"),
     ),

@@ -20,7 +20,7 @@ SAMPLE, SEED, SIDE_BY_SIDE = 4, 0, 2
 
 
 def shortened(name):
-    """Return the scenario with as little of waiting after the repair as its controls can be told by.
+    """Return the scenario with the shortest waits after the repair that still tell its controls from right repairs.
 
     An alert over state fires eight seconds after a control has broken the system again and is read two later; a record may
     end `gap_s`, five seconds, before its hold does. A fault with a late onset needs all its time before.

@@ -56,7 +56,7 @@ def fill_disk(trial: ModelledTrial, store: str, process: str) -> set[str]:
 
 
 def kill_process(trial: ModelledTrial, target: str, process: str) -> set[str]:
-    """End *process* beside *target*, a service or store; return its name."""
+    """End the side process *process* of the service or store *target*; return the name of *target*."""
     state = trial.state
     if process == PREVIEW and target in state.replicas:
         state.replicas[target] = [

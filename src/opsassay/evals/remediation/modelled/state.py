@@ -68,7 +68,7 @@ class ModelledSystem:
         self.ports: dict[str, str] = {}
         """The changed ranges of local ports, by service: they are not the process's."""
         self.side_processes: dict[str, str] = {}
-        """The process beside a service or store, by that: what keeps the disk of a store full."""
+        """The side process of each store that has one: it keeps the disk of the store full."""
         self.records: dict[str, str] = {}
         self.rules: dict[str, tuple[str, str]] = {}
         self.emptied = dict.fromkeys(system.stores, 0)
